@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The plan of one layer on one device: for each tensor where it lies in the
+ * forward and in the backward pass, which operations the backward pass repeats,
+ * and which gradients are written and which added to. Layers of one template
+ * share a plan. Offsets are found once by liveness, so that a step allocates nothing. */
+#ifndef SDP_GRAPH_LAYER_PLAN_H
+#define SDP_GRAPH_LAYER_PLAN_H
+
+#include "graph/model_graph.h"
+
+enum sdp_place_kind {
+    SDP_PLACE_NONE = 0,  /* not there in this pass */
+    SDP_PLACE_INPUT,     /* the boundary tensor the layer reads */
+    SDP_PLACE_OUTPUT,    /* the boundary tensor it writes */
+    SDP_PLACE_SAVED,     /* kept from forward to backward: one area a (layer, micro-batch) */
+    SDP_PLACE_SCRATCH,   /* the worker's scratch */
+    SDP_PLACE_GRADIENT   /* the boundary gradient: output's on entry, input's on exit */
+};
+
+struct sdp_place {
+    enum sdp_place_kind kind;
+    size_t offset; /* bytes in its area */
+};
+
+struct sdp_layer_plan {
+    const struct sdp_layer *layer; /* the first of its template */
+    size_t tokens, sequence_length;
+    enum sdp_dtype dtype;
+    bool cuda;
+
+    struct sdp_place *forward;  /* per tensor */
+    struct sdp_place *backward; /* per tensor, in the backward pass */
+    struct sdp_place *gradient; /* per tensor: its gradient */
+    bool *saved;                /* per tensor */
+    bool *recompute;            /* per op: run its forward again in the backward pass */
+    bool (*add_din)[SDP_OP_MAX_INPUTS]; /* per op */
+    bool copy_input_gradient;   /* the input's gradient ends in scratch: copy it to the boundary */
+
+    size_t tensor_bytes_total;  /* all tensors once, for reports */
+    size_t saved_bytes;         /* of one (layer, micro-batch) */
+    size_t forward_scratch, backward_scratch; /* bytes, work included */
+    size_t forward_work, backward_work;       /* offset of the ops' work area in scratch */
+    double forward_flops, backward_flops;     /* backward without recompute */
+    double recompute_flops;
+};
+
+/** `keep`: save what the backward pass needs; else recompute all of it from the
+ * layer's input. [new] *out. */
+SDP_CHECK_RESULT enum sdp_status sdp_layer_plan_create(const struct sdp_layer *layer, size_t tokens, size_t sequence_length,
+                                      enum sdp_dtype dtype, bool cuda, bool keep,
+                                      struct sdp_layer_plan **out, struct sdp_error *err);
+void sdp_layer_plan_destroy(struct sdp_layer_plan *plan);
+
+/* What a layer needs to run on one micro-batch. */
+struct sdp_layer_io {
+    const struct sdp_layer_plan *plan;
+    const struct sdp_op_batch *batch;
+    const struct sdp_op_device *device;
+    const void *weights;   /* start of the packed weights, compute dtype */
+    float *gradients;      /* start of the packed fp32 gradients (backward) */
+    bool add_gradients;    /* add to them: not the first contribution of the step */
+    const struct sdp_storage *storage;
+    void *input, *output;  /* boundary tensors [tokens, hidden] */
+    void *gradient;        /* boundary gradient [tokens, hidden] */
+    uint8_t *saved, *scratch;
+    float loss_scale;      /* loss layers */
+    double *loss;
+    float *logits;
+    bool want_gradient;
+};
+
+/** Runs the layer's operations; CUDA: enqueues them. A loss layer runs its loss and gradient in sdp_layer_backward
+ * (forward alone with want_gradient false evaluates). Any thread; scratch must be the caller's own. */
+enum sdp_status sdp_layer_forward(const struct sdp_layer_io *io);
+enum sdp_status sdp_layer_backward(const struct sdp_layer_io *io);
+
+#endif

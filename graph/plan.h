@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The plan: every choice the job left open, and what the run will need of each
+ * memory. `slidedp plan` prints it, plan.json records it, the engine follows it. */
+#ifndef SDP_GRAPH_PLAN_H
+#define SDP_GRAPH_PLAN_H
+
+#include "graph/job.h"
+#include "graph/layer_plan.h"
+#include "graph/model_graph.h"
+#include "model/state/host_state.h"
+
+#include <jansson.h>
+
+#define SDP_MAX_DEVICES 16
+#define SDP_STEPS_IN_FLIGHT 3 /* batches, losses and norms are kept for so many steps */
+
+/* Storages with the same size and the same chunks share slots. */
+struct sdp_storage_class {
+    size_t first;          /* a member; all have its chunk layout */
+    size_t members;
+    size_t count;          /* packed elements */
+    size_t chunk_count;
+    size_t weight_slots;   /* layers of this class a device holds at once */
+    size_t gradient_slots; /* gradients of this class on their way, of each rank */
+};
+
+/* One visit of a layer by a device, in the order of a step. */
+struct sdp_visit {
+    size_t layer;
+    bool backward;
+    bool needs_weights;
+    size_t tenure;         /* which stay of its storage in a slot; SIZE_MAX: needs no weights */
+    bool first_of_tenure, last_of_tenure;
+    bool first_gradient, last_gradient; /* of its storage in the step (backward visits) */
+};
+
+struct sdp_memory_item {
+    const char *name;
+    size_t bytes;
+    bool device;           /* on each device, else on the host */
+};
+
+struct sdp_task_counts {
+    size_t deliver, forward, backward, drain, reduce, clip, update, metrics;
+};
+
+struct sdp_plan {
+    const struct sdp_job *job;             /* [borrowed] */
+    const struct sdp_model_graph *graph;   /* [borrowed] */
+
+    size_t cores;
+    bool cuda;
+    size_t device_count;                   /* CPU ranks share one device, the host */
+    size_t ranks;
+    size_t first_rank[SDP_MAX_DEVICES + 1]; /* device d serves ranks first_rank[d] .. first_rank[d + 1] - 1 */
+
+    size_t steps, sequence_length, sequences_per_step;
+    size_t micro_batch;                    /* sequences */
+    size_t micro_batches;                  /* of one rank and step */
+    size_t tokens;                         /* of one micro-batch */
+
+    enum sdp_dtype compute, gradient;      /* gradient: as it leaves the rank */
+    bool accumulator;                      /* gradients are summed in fp32 on the device and leave as bf16 */
+    bool two_phase;                        /* clipping: all gradients first, then all updates */
+    enum sdp_dtype reduced;                /* dtype of the waiting gradients of two-phase steps */
+    bool keep;                             /* activations kept instead of recomputed */
+    size_t window;
+    size_t chunk_bytes;
+
+    struct sdp_host_state *layout;         /* blocks and chunks without memory */
+    size_t *class_of;                      /* per storage */
+    struct sdp_storage_class *classes;
+    size_t class_count;
+    bool *tied;                            /* per storage: several visits of a step add to its gradient */
+    struct sdp_layer_plan **layers;        /* per layer; layers of one template share one */
+    struct sdp_visit *visits;
+    size_t visit_count;
+
+    struct sdp_memory_item *items;
+    size_t item_count;
+    size_t host_bytes, device_bytes;       /* sums */
+    size_t device_available;               /* what a device offers (or runtime.gpu_memory) */
+    struct sdp_task_counts tasks;          /* of one step */
+    double flops;                          /* model FLOPs of one step */
+};
+
+/** Resolves a job for this machine. `sequences` of the training data (SIZE_MAX: endless) turns epochs into steps.
+ * [new] *out; job and graph must outlive it. Does not start StarPU. */
+SDP_CHECK_RESULT enum sdp_status sdp_plan_create(const struct sdp_job *job, const struct sdp_model_graph *graph, size_t sequences,
+                                struct sdp_plan **out, struct sdp_error *err);
+void sdp_plan_destroy(struct sdp_plan *plan);
+
+/** plan.json. [new] */
+SDP_CHECK_RESULT json_t *sdp_plan_dump(const struct sdp_plan *plan);
+
+/** Bytes of the parts that the engine lays out in a device's arena. */
+struct sdp_device_layout {
+    size_t weights, gradients, accumulators, boundaries, boundary_gradients, saved, scratch, workspace;
+};
+void sdp_plan_device_layout(const struct sdp_plan *plan, size_t device, struct sdp_device_layout *out);
+
+/** Elements (int32) of one micro-batch's batch buffer: ids, targets, positions,
+ * order (each tokens) and segments (tokens + 1). */
+static inline size_t sdp_batch_elements(size_t tokens)
+{
+    return 5 * tokens + 1;
+}
+
+#endif
