@@ -3,6 +3,7 @@
  * or of a graph file as the JSON that jobs accept as "graph"; or lists the
  * operations that graphs are made of. */
 #include "graph/base/json.h"
+#include "graph/engine.h"
 #include "graph/job_model.h"
 #include "graph/options.h"
 #include "model/families/family.h"
@@ -142,6 +143,28 @@ static enum sdp_status print_graph(const char *path, struct sdp_error *err)
     return status;
 }
 
+/* -- the task graph ------------------------------------------------------------- */
+
+static enum sdp_status print_tasks(const char *path, const struct sdp_option_list *set,
+                                   struct sdp_error *err)
+{
+    struct sdp_job *job = NULL;
+    struct sdp_model_graph *graph = NULL;
+    struct sdp_plan *plan = NULL;
+    enum sdp_status status = sdp_job_load(path, set->items, set->count, &job, err);
+
+    if (status == SDP_OK)
+        status = sdp_job_build_graph(job, &graph, NULL, err);
+    if (status == SDP_OK) /* an endless stream: the number of steps does not matter here */
+        status = sdp_plan_create(job, graph, 1, &plan, err);
+    if (status == SDP_OK)
+        status = sdp_engine_write_dot(plan, stdout, err);
+    sdp_plan_destroy(plan);
+    sdp_model_graph_destroy(graph);
+    sdp_job_destroy(job);
+    return status;
+}
+
 /* -- the verb ------------------------------------------------------------------- */
 
 static int run(int argc, char **argv);
@@ -149,15 +172,18 @@ static int run(int argc, char **argv);
 const struct sdp_verb sdp_verb_graph = {
     .name = "graph",
     .summary = "Prints the model graph of a job, a config.json or a graph file",
-    .usage = "JOB|CONFIG|GRAPH [--ops]",
+    .usage = "JOB|CONFIG|GRAPH [--dot] [--ops]",
     .run = run,
 };
 
 static int run(int argc, char **argv)
 {
-    bool ops = false;
+    bool ops = false, dot = false;
+    struct sdp_option_list set = {0};
     const struct sdp_option options[] = {
         {"ops", SDP_OPTION_FLAG, &ops, NULL, "list the operations instead", NULL},
+        {"dot", SDP_OPTION_FLAG, &dot, NULL, "print the task graph of one step of a job (Graphviz)", NULL},
+        {"set", SDP_OPTION_LIST, &set, "KEY=VALUE", "with --dot: change a value of the job", NULL},
         {NULL, SDP_OPTION_FLAG, NULL, NULL, NULL, NULL},
     };
     struct sdp_error err = SDP_ERROR_INIT;
@@ -169,12 +195,15 @@ static int run(int argc, char **argv)
         return code;
     if (ops)
         print_ops();
+    else if (path && dot)
+        status = print_tasks(path, &set, &err);
     else if (path)
         status = print_graph(path, &err);
     else
         status = sdp_fail(&err, SDP_INPUT,
                           "graph: an argument is missing; usage: "
-                          "slidedp graph JOB|CONFIG|GRAPH [--ops]");
+                          "slidedp graph JOB|CONFIG|GRAPH [--dot] [--ops]");
+    free(set.items);
     if (status != SDP_OK)
         sdp_error_print(&err);
     return sdp_status_exit_code(status);

@@ -21,10 +21,14 @@
 /* The parameter that the loss shares with the embedding, or NULL when nothing is tied. */
 static const struct sdp_param *tied_param(const struct sdp_model_graph *graph)
 {
-    const struct sdp_layer *loss = &graph->layers[graph->layer_count - 1];
-    const struct sdp_layer_op *op = &loss->ops[loss->op_count - 1];
+    const struct sdp_layer *loss;
+    const struct sdp_layer_op *op;
 
-    if (graph->layer_count < 2 || !loss->is_loss || op->node.weight_count == 0)
+    if (graph->layer_count < 2)
+        return NULL;
+    loss = &graph->layers[graph->layer_count - 1];
+    op = &loss->ops[loss->op_count - 1]; /* a layer has at least one */
+    if (!loss->is_loss || op->node.weight_count == 0)
         return NULL;
     for (size_t l = 0; l + 1 < graph->layer_count; l++)
         if (graph->layers[l].storage == loss->storage)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* model/checkpoint: Hugging Face folders and training checkpoints, there and back to the
  * bit; rounding; shards; tied heads; what is refused; saves that break off. */
-#include "model/checkpoint/checkpoint.h"
 #include "graph/base/json.h"
+#include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/safetensors.h"
 #include "tests/model/fake_state.h"
 #include "tests/model/temp_folder.h"
@@ -175,7 +175,9 @@ static void test_fp16(void)
             const struct sdp_param *param = &graph->storages[s].params[p];
 
             entries[count++] = (struct sdp_safetensors_entry){
-                param->name, SDP_ST_F16, (size_t)param->dims,
+                param->name,
+                SDP_ST_F16,
+                (size_t)param->dims,
                 {param->dims == 1 ? param->cols : param->rows, param->cols}};
             total += param->count;
         }
@@ -188,8 +190,8 @@ static void test_fp16(void)
     REQUIRE_OK(sdp_safetensors_finish_take(writer, &err), &err);
     load("fp16", to, 2);
     for (size_t i = 0; i < 65536; i++) {
-        float master = sdp_master_join(to->storages[0].weight[i],
-                                       to->storages[0].remainder[i]);
+        float master =
+            sdp_master_join(to->storages[0].weight[i], to->storages[0].remainder[i]);
         float wanted = sdp_fp16_to_float((uint16_t)i);
 
         if (sdp_bits_from_float(master) != sdp_bits_from_float(wanted) &&
@@ -269,8 +271,8 @@ static void test_config(void)
     put_file("source/config.json", "nor this");
     put_file("plain.json", "{\"x\": 0}");
     REQUIRE(symlink(plain, link) == 0); /* as in the hub's cache */
-    REQUIRE_OK(
-        sdp_checkpoint_save_hf(folder, state, SDP_BF16, config, source, 0, &err), &err);
+    REQUIRE_OK(sdp_checkpoint_save_hf(folder, state, SDP_BF16, config, source, 0, &err),
+               &err);
     CHECK_EQ(count_files(folder), 7);
     check_file("config/config.json", "{\n  \"torch_dtype\": \"bfloat16\",\n"
                                      "  \"tie_word_embeddings\": true,\n"
@@ -280,8 +282,8 @@ static void test_config(void)
     check_file("config/vocab.json", "{\"x\": 0}");
     check_file("config/chat_template.jinja", "hi");
     CHECK_STR(json_string_value(json_object_get(config, "torch_dtype")), "float16");
-    REQUIRE_OK(
-        sdp_checkpoint_save_hf(folder, state, SDP_FP32, config, NULL, 0, &err), &err);
+    REQUIRE_OK(sdp_checkpoint_save_hf(folder, state, SDP_FP32, config, NULL, 0, &err),
+               &err);
     CHECK_EQ(count_files(folder), 2); /* replaced as a whole */
     CHECK_EQ(sdp_checkpoint_save_hf(folder, state, SDP_FP16, config, NULL, 0, &err),
              SDP_INPUT);
@@ -318,7 +320,8 @@ static void test_tied_duplicate(void)
     char text[2048];
 
     fake_state_fill(from, 5);
-    memcpy(from->storages[4].weight, from->storages[0].weight, from->storages[0].count * 2);
+    memcpy(from->storages[4].weight, from->storages[0].weight,
+           from->storages[0].count * 2);
     memcpy(from->storages[4].remainder, from->storages[0].remainder,
            from->storages[0].count * 2);
     save("tied", from, SDP_FP32, 0);
@@ -368,10 +371,11 @@ static void test_names(void)
             rename_param(other, other->storages[s].params[p].name, name);
             free(name);
         }
-    check_load_refused("names", to,
-                       "lacks 9 of the model's tensors (x.1.0, x.1.1, x.1.2, x.1.3, x.2.0, "
-                       "...) and has 9 that the model lacks "
-                       "(model.layers.0.input_layernorm.weight, ");
+    check_load_refused(
+        "names", to,
+        "lacks 9 of the model's tensors (x.1.0, x.1.1, x.1.2, x.1.3, x.2.0, "
+        "...) and has 9 that the model lacks "
+        "(model.layers.0.input_layernorm.weight, ");
     fake_state_free(to);
     fake_graph_free(other);
     /* Tables of older checkpoints are harmless; other tensors are not. */
@@ -435,9 +439,8 @@ static void test_shapes(void)
     to = fake_state(other);
     REQUIRE(unlink(path) == 0);
     REQUIRE_OK(sdp_safetensors_create(
-                   path,
-                   &(struct sdp_safetensors_entry){"w", SDP_ST_F8_E4M3, 1, {4}}, 1, NULL,
-                   &writer, &err),
+                   path, &(struct sdp_safetensors_entry){"w", SDP_ST_F8_E4M3, 1, {4}}, 1,
+                   NULL, &writer, &err),
                &err);
     REQUIRE_OK(sdp_safetensors_put(writer, "abcd", 4, &err), &err);
     REQUIRE_OK(sdp_safetensors_finish_take(writer, &err), &err);
@@ -694,11 +697,12 @@ static void test_state_refused(void)
 
     fake_state_fill(state, 21);
     REQUIRE_OK(sdp_checkpoint_save_state(folder, state, &position, &err), &err);
-    check_state_refused("refused", to, "",
-                        "tensor \"m.model.embed_tokens.weight\" has shape [37, 8], in the "
-                        "model it has [38, 8]; the shapes of these differ too: "
-                        "v.model.embed_tokens.weight, weight.model.embed_tokens.weight, "
-                        "remainder.model.embed_tokens.weight");
+    check_state_refused(
+        "refused", to, "",
+        "tensor \"m.model.embed_tokens.weight\" has shape [37, 8], in the "
+        "model it has [38, 8]; the shapes of these differ too: "
+        "v.model.embed_tokens.weight, weight.model.embed_tokens.weight, "
+        "remainder.model.embed_tokens.weight");
     CHECK(to->storages[0].weight[0] == 0xa5a5);
     rename_param(other, "model.norm.weight", "model.final.weight");
     check_state_refused("refused", to, "",

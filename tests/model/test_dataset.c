@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* model/data: shuffling, synthetic data, token files of all kinds, texts, and what is
  * refused. */
-#include "model/data/dataset.h"
 #include "graph/base/log.h"
+#include "model/data/dataset.h"
 #include "model/data/npy.h"
 #include "model/data/shuffle.h"
 #include "tests/model/temp_folder.h"
@@ -28,7 +28,8 @@ static void check_permutation(uint64_t seed, uint64_t epoch, uint64_t count)
 
 static void test_permutation(void)
 {
-    static const uint64_t counts[] = {255, 256, 257, 1000, 1023, 1024, 1025, 65536, 100003};
+    static const uint64_t counts[] = {255,  256,  257,   1000,  1023,
+                                      1024, 1025, 65536, 100003};
 
     for (uint64_t count = 1; count <= 70; count++)
         for (uint64_t seed = 0; seed < 3; seed++)
@@ -44,30 +45,45 @@ static void test_permutation(void)
     }
 }
 
-/* Each place gets each element about equally often, over seeds and over epochs, and
- * neighbours do not stay together. */
+/* Chi-square of how often each place gets each element, over seeds and over epochs, per
+ * degree of freedom: about 1. */
+static double spread(uint64_t n)
+{
+    uint64_t table[40][40] = {{0}};
+    double chi = 0.0;
+
+    for (uint64_t t = 0; t < 500 * n; t++)
+        for (uint64_t i = 0; i < n; i++)
+            table[i][sdp_shuffle(t % 2 ? t : 7, t % 2 ? 0 : t, n, i)]++;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < n; j++) {
+            double off = (double)table[i][j] - 500.0;
+            chi += off * off / 500.0;
+        }
+    return chi / (double)((n - 1) * (n - 1));
+}
+
+/* How often a neighbour stays a neighbour, per set: (n - 1) / n if chance alone does it.
+ */
+static double together(uint64_t n)
+{
+    uint64_t count = 0;
+
+    for (uint64_t t = 0; t < 500 * n; t++)
+        for (uint64_t i = 1; i < n; i++)
+            count += sdp_shuffle(t, 3, n, i) == sdp_shuffle(t, 3, n, i - 1) + 1;
+    return (double)count / (double)(500 * n);
+}
+
 static void test_uniform(void)
 {
     static const uint64_t counts[] = {2, 3, 5, 12, 40};
 
     for (size_t c = 0; c < SDP_COUNT_OF(counts); c++) {
-        uint64_t n = counts[c], trials = 500 * n, together = 0;
-        uint64_t table[40][40] = {{0}};
-        double chi = 0.0;
+        uint64_t n = counts[c];
 
-        for (uint64_t t = 0; t < trials; t++)
-            for (uint64_t i = 0; i < n; i++)
-                table[i][sdp_shuffle(t % 2 ? t : 7, t % 2 ? 0 : t, n, i)]++;
-        for (uint64_t i = 0; i < n; i++)
-            for (uint64_t j = 0; j < n; j++)
-                chi += ((double)table[i][j] - 500.0) * ((double)table[i][j] - 500.0) / 500.0;
-        if (n == 2) /* one degree of freedom: 4 entries that are all equally far off */
-            chi /= 4.0;
-        CHECK_NEAR(chi / (double)((n - 1) * (n - 1)), 1.0, n < 5 ? 4.0 : 0.6);
-        for (uint64_t t = 0; t < trials; t++)
-            for (uint64_t i = 1; i < n; i++)
-                together += sdp_shuffle(t, 3, n, i) == sdp_shuffle(t, 3, n, i - 1) + 1;
-        CHECK_NEAR((double)together / (double)trials, (double)(n - 1) / (double)n, 0.1);
+        CHECK_NEAR(spread(n), 1.0, n < 5 ? 4.0 : 0.6); /* few degrees vary more */
+        CHECK_NEAR(together(n), (double)(n - 1) / (double)n, 0.1);
     }
 }
 
@@ -157,7 +173,7 @@ static void test_synthetic(void)
     CHECK(strcmp(sdp_dataset_fingerprint(data), sdp_dataset_fingerprint(other)) != 0);
     for (uint64_t i = 0; i < 4; i++) {
         sdp_dataset_sequence(other, i, a, targets, positions);
-        sdp_dataset_sequence(other, i + 4 * 12345, b, targets, positions);
+        sdp_dataset_sequence(other, i + UINT64_C(49380), b, targets, positions);
         CHECK(memcmp(a, b, sizeof a) == 0);
         sdp_dataset_sequence(other, (i + 1) % 4, b, targets, positions);
         same += memcmp(a, b, sizeof a) == 0;
@@ -201,7 +217,8 @@ static void test_raw(void)
             check_sequence(data, epoch * 5 + 3 + s, 3, two, 3 * s);
     }
     sdp_dataset_close(data);
-    /* The files' names and sizes are known again wherever they lie; their order counts. */
+    /* The files' names and sizes are known again wherever they lie; their order counts.
+     */
     {
         char *swapped[] = {paths[1], paths[0]}, *moved[2];
         struct sdp_error err = SDP_ERROR_INIT;
@@ -313,8 +330,9 @@ static void test_text(void)
 /* -- .npy ------------------------------------------------------------------------- */
 
 /* A .npy file. [new] path. */
-static char *make_npy(const char *name, unsigned major, unsigned minor, const char *header,
-                      size_t header_size, const void *data, size_t size)
+static char *make_npy(const char *name, unsigned major, unsigned minor,
+                      const char *header, size_t header_size, const void *data,
+                      size_t size)
 {
     size_t prefix = major == 1 ? 10 : 12;
     uint8_t *bytes = sdp_xcalloc(prefix + header_size + size, 1);
@@ -438,9 +456,12 @@ static void test_npy_refused(void)
                   "is a .npy file of version 3.0; must be 1.0 or 2.0");
     check_refused(&job, make_npy("bad.npy", 1, 1, good, strlen(good), elements, 8), 10,
                   "is a .npy file of version 1.1");
-    check_refused(&job, temp_file("bad.npy", "abcdefgh", 8), 10, "does not begin as a .npy");
-    check_refused(&job, temp_file("bad.npy", "\x93NUM", 4), 10, "does not begin as a .npy");
-    check_refused(&job, temp_file("bad.npy", "\x93NUMPY\x01", 7), 10, "ends within its header");
+    check_refused(&job, temp_file("bad.npy", "abcdefgh", 8), 10,
+                  "does not begin as a .npy");
+    check_refused(&job, temp_file("bad.npy", "\x93NUM", 4), 10,
+                  "does not begin as a .npy");
+    check_refused(&job, temp_file("bad.npy", "\x93NUMPY\x01", 7), 10,
+                  "ends within its header");
     check_refused(&job, temp_file("bad.npy", "\x93NUMPY\x01\0\x01", 9), 10,
                   "ends within its header");
     check_refused(&job, temp_file("bad.npy", "\x93NUMPY\x02\0\x01\0\0", 11), 10,

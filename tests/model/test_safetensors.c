@@ -55,7 +55,8 @@ static const struct {
     {"{\"a\\u0000b\":" T("U8", "[1]", "[0,1]") "}", 1, "a header that is not valid JSON"},
     {"{\"\xff\":" T("U8", "[1]", "[0,1]") "}", 1, "a header that is not valid JSON"},
     {"{\"a\":3}", 0, "tensor \"a\" is no object"},
-    {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "tensor \"a\" has no \"dtype\""},
+    {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     "tensor \"a\" has no \"dtype\""},
     {"{\"a\":" T("Q4_K", "[1]", "[0,1]") "}", 1,
      "tensor \"a\" has the unknown dtype \"Q4_K\""},
     {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "has no \"shape\" list"},
@@ -69,7 +70,8 @@ static const struct {
     {"{\"a\":" T("F32", "[9223372036854775807]", "[0,0]") "}", 0,
      "the shape of tensor \"a\" overflows"},
     {"{\"a\":" T("F4", "[3]", "[0,2]") "}", 2, "does not fill whole bytes"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "the \"data_offsets\" of tensor \"a\""},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1,
+     "the \"data_offsets\" of tensor \"a\""},
     {"{\"a\":" T("U8", "[1]", "[0]") "}", 1, "must be two whole numbers"},
     {"{\"a\":" T("U8", "[1]", "[0,1,2]") "}", 1, "must be two whole numbers"},
     {"{\"a\":" T("U8", "[1]", "[-1,0]") "}", 1, "must be two whole numbers"},
@@ -123,7 +125,8 @@ static void test_lengths(void)
     check_bytes(bytes, 8, "no JSON object"); /* a length of 0 */
     length = 9;
     memcpy(bytes, &length, 8);
-    check_bytes(bytes, 16, "should have a header of 9 bytes, but has only 16 bytes in all");
+    check_bytes(bytes, 16,
+                "should have a header of 9 bytes, but has only 16 bytes in all");
     length = 100000001;
     memcpy(bytes, &length, 8);
     check_bytes(bytes, 16, "a header of 100000001 bytes, and the format allows 100 MB");
@@ -139,8 +142,8 @@ static void test_lengths(void)
 /* Any file cut short is refused, and no flipped byte of a header makes one crash. */
 static void test_damage(void)
 {
-    static const char header[] = "{\"a\":" T("F32", "[2,2]", "[0,16]") ",\"b\":" T(
-        "BF16", "[3]", "[16,22]") "}";
+    static const char header[] =
+        "{\"a\":" T("F32", "[2,2]", "[0,16]") ",\"b\":" T("BF16", "[3]", "[16,22]") "}";
     size_t header_size = sizeof header - 1, size = 8 + header_size + 22;
     char *path = make_file("whole.safetensors", header, header_size, 22), *text = NULL;
     struct sdp_error err = SDP_ERROR_INIT;
@@ -174,10 +177,14 @@ static void test_valid(void)
 {
     /* Entries in another order than the data, an empty tensor between, a scalar, unknown
      * keys, spaces behind, a header of odd length: all allowed. */
-    static const char header[] =
-        "{\"c\":" T("BF16", "[3]", "[16,22]") ",\"__metadata__\":{\"format\":\"pt\"},"
-        "\"empty\":" T("F32", "[0,5]", "[16,16]") ",\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],"
-        "\"data_offsets\":[0,16],\"extra\":1},\"s\":" T("U8", "[]", "[22,23]") "}   ";
+    static const char header[] = "{\"c\":" T(
+        "BF16", "[3]",
+        "[16,22]") ",\"__metadata__\":{\"format\":\"pt\"},"
+                   "\"empty\":" T(
+                       "F32", "[0,5]",
+                       "[16,16]") ",\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],"
+                                  "\"data_offsets\":[0,16],\"extra\":1},\"s\":" T(
+                                      "U8", "[]", "[22,23]") "}   ";
     struct sdp_error err = SDP_ERROR_INIT;
     struct sdp_safetensors *file = NULL;
     char *path = make_file("valid.safetensors", header, sizeof header - 1, 23);
@@ -245,8 +252,8 @@ static void test_write(void)
     }
     CHECK(memcmp(file->tensors[0].data, bytes, sizeof bytes) == 0);
     CHECK_EQ((file->tensors[0].data - file->map.data) % 8, 0);
-    CHECK_STR(json_string_value(
-                  json_object_get(json_object_get(file->header, "__metadata__"), "format")),
+    CHECK_STR(json_string_value(json_object_get(
+                  json_object_get(file->header, "__metadata__"), "format")),
               "pt");
     sdp_safetensors_close(file);
     /* An existing file is not written over: someone may have it mapped. */
@@ -254,6 +261,29 @@ static void test_write(void)
     CHECK_CONTAINS(err.text, "cannot create");
     json_decref(metadata);
     free(path);
+}
+
+/* Whatever the names' lengths, the tensors begin at a multiple of 8. */
+static void test_padding(void)
+{
+    for (size_t length = 1; length <= 8; length++) {
+        char name[] = "xxxxxxxx";
+        struct sdp_safetensors_entry entry = {name, SDP_ST_F64, 1, {1}};
+        struct sdp_safetensors_writer *writer = NULL;
+        struct sdp_error err = SDP_ERROR_INIT;
+        struct sdp_safetensors *file = NULL;
+        char *path = temp_path("padding.safetensors");
+
+        name[length] = '\0';
+        REQUIRE_OK(sdp_safetensors_create(path, &entry, 1, NULL, &writer, &err), &err);
+        REQUIRE_OK(sdp_safetensors_put(writer, "12345678", 8, &err), &err);
+        REQUIRE_OK(sdp_safetensors_finish_take(writer, &err), &err);
+        REQUIRE_OK(sdp_safetensors_open(path, &file, &err), &err);
+        CHECK_EQ((file->tensors[0].data - file->map.data) % 8, 0);
+        sdp_safetensors_close(file);
+        REQUIRE(unlink(path) == 0);
+        free(path);
+    }
 }
 
 static void test_write_wrong(void)
@@ -399,6 +429,7 @@ int main(void)
     test_damage();
     test_valid();
     test_write();
+    test_padding();
     test_write_wrong();
     test_index();
     test_shape_text();

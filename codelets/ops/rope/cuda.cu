@@ -23,7 +23,7 @@ using namespace sdp;
 namespace {
 
 constexpr unsigned block = 128;
-constexpr int max_half = 128;
+constexpr int max_half = SDP_ROPE_MAX_HEAD_DIM / 2;
 
 struct Problem {
     const int32_t *positions;
@@ -33,8 +33,7 @@ struct Problem {
     int heads, kv_heads, head_dim, half;
     int lanes;                   /* of a group */
     float eps;
-    float magnitude;             /* of sine and cosine: 1 but for some kinds of scaling */
-    float frequency[max_half];
+    struct sdp_rope_frequencies frequencies;
 };
 
 /* The pair of packs that a lane holds in its j-th turn: elements k ... and half + k .... */
@@ -50,9 +49,9 @@ __device__ __forceinline__ void fill_angles(const Problem &p, size_t t, float *c
     const float position = static_cast<float>(p.positions[t]);
     for (int i = threadIdx.x; i < p.half; i += blockDim.x) {
         float s, c;
-        sincosf(position * p.frequency[i], &s, &c);
-        cosine[i] = c * p.magnitude;
-        sine[i] = s * p.magnitude;
+        sincosf(position * p.frequencies.inverse[i], &s, &c);
+        cosine[i] = c * p.frequencies.magnitude;
+        sine[i] = s * p.frequencies.magnitude;
     }
     __syncthreads();
 }
@@ -292,7 +291,7 @@ Problem problem_of(const struct sdp_op_call *call)
     p.head_dim = static_cast<int>(sdp_op_attr(node, "head_dim"));
     p.half = p.head_dim / 2;
     p.eps = static_cast<float>(sdp_op_attr(node, "norm_eps"));
-    fill_frequencies(node, &p);
+    sdp_rope_frequencies_of(node, &p.frequencies);
     return p;
 }
 

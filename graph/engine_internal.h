@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What engine.c (life), step.c (submission) and dot.c (picture) share. */
+#ifndef SDP_GRAPH_ENGINE_INTERNAL_H
+#define SDP_GRAPH_ENGINE_INTERNAL_H
+
+#include "codelets/task.h"
+#include "graph/engine.h"
+#include "model/state/arena.h"
+
+#define SDPI_MAX_BUFFERS 225 /* FxT's records overflow beyond */
+
+/* A StarPU handle, and for the picture who wrote and read it last. */
+struct sdpi_data {
+    starpu_data_handle_t handle; /* NULL in a picture */
+    size_t writer;               /* node + 1 of the last writer; 0: none */
+    size_t *readers;             /* nodes since then */
+    size_t reader_count;
+};
+
+struct sdpi_engine_evict {  /* argument of the callback that frees a layer slot */
+    struct sdp_engine *engine;
+    size_t device, storage;
+};
+
+struct sdpi_device {
+    size_t index, first_rank, ranks;
+    unsigned node;              /* StarPU memory node */
+    int compute_worker, deliver_worker, drain_worker; /* -1: any */
+    struct sdp_compute_device compute;
+    struct starpu_codelet deliver; /* with this device's node */
+    uint8_t *memory;            /* one area for all of the below; CUDA: device memory */
+    struct sdp_arena *arena;    /* where memory lies on the host */
+
+    struct sdpi_data **slots;       /* CPU: [class][slot * chunks + chunk] fp32 weights */
+    struct sdpi_data **assembled;   /* CUDA fp32: [class][slot] */
+    struct sdpi_data **admission;   /* CUDA: [class][slot] void handles */
+    struct sdpi_data *stays;        /* CUDA: [storage] void handles: a storage leaves before it comes again */
+    struct sdpi_data *boundaries;   /* [layer * per_step + k] */
+    struct sdpi_data *saved;        /* the same */
+    struct sdpi_data *boundary_gradients; /* [k] */
+    struct sdpi_data accumulator;   /* of all storages that one visit fills */
+    struct sdpi_data **tied_accumulators; /* [storage][rank of the device] or NULL */
+    struct sdpi_data *batches, *losses;   /* [step % in flight][k] */
+    struct sdpi_engine_evict *evict; /* [storage] */
+
+    size_t *tenures;            /* [class] so far */
+    size_t *slot_of;            /* [storage] */
+    uint64_t visits;
+};
+
+struct sdpi_ring {              /* one step in flight */
+    size_t step;
+    bool submitted, done;
+    double *norms;              /* [block] */
+    double norm;
+    float clip_scale;
+    double submitted_at;
+    struct sdp_step_result result;
+};
+
+struct sdp_engine {
+    const struct sdp_plan *plan;
+    const struct sdp_model_graph *graph;
+    struct sdp_host_state *state;     /* or the plan's layout in a picture */
+    struct sdp_run_state run;
+    size_t per_device_max;
+
+    struct sdpi_device *devices;
+    size_t *chunk_base;               /* [storage] first chunk in the arrays below */
+    size_t chunk_total;
+    struct sdpi_data *weights, *remainders; /* [chunk] */
+    struct sdpi_data *waiting;        /* [chunk] two-phase */
+    struct sdpi_data **gradients;     /* [class][(slot * ranks + rank) * chunks + chunk] */
+    struct sdpi_data norm_ready[SDP_STEPS_IN_FLIGHT], clip_ready[SDP_STEPS_IN_FLIGHT];
+    size_t *gradients_taken;          /* [class] so far */
+    size_t *gradient_slot;            /* [storage] */
+    uint8_t *waiting_memory;
+    struct sdp_arena *landing, *batch_arena;
+
+    struct sdpi_ring ring[SDP_STEPS_IN_FLIGHT];
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    uint64_t order;                   /* of the next task */
+    uint64_t step_order;              /* of the current step's first task */
+    uint64_t step_tasks;              /* tasks of a step */
+    uint64_t *first_delivery;         /* [storage] offset from the step's first task */
+    bool skip_update;
+    float *logits;
+    int loss_count;
+
+    FILE *dot;                        /* not NULL: picture */
+    size_t dot_nodes;
+    bool started;
+    const char *trace_dir;
+};
+
+/* A task under construction. */
+struct sdpi_builder {
+    struct sdp_engine *engine;
+    struct starpu_task *task;         /* NULL in a picture */
+    struct sdp_task *arg;
+    struct sdpi_data *data[SDPI_MAX_BUFFERS];
+    enum starpu_data_access_mode modes[SDPI_MAX_BUFFERS];
+    int count;
+    size_t node;                      /* in a picture */
+};
+
+/** Starts a task of a kind; fields of info are filled in except order. */
+void sdpi_task_begin(struct sdpi_builder *b, struct sdp_engine *engine, struct starpu_codelet *codelet,
+                     enum sdp_task_kind kind, size_t step);
+/** Adds a buffer; returns its index. */
+int sdpi_task_buffer(struct sdpi_builder *b, struct sdpi_data *data, enum starpu_data_access_mode mode);
+/** Names the task and fixes its buffers: call before declaring dependencies. */
+void sdpi_task_seal(struct sdpi_builder *b);
+/** `task` starts after `before` (both sealed, neither submitted). */
+void sdpi_task_after(struct sdpi_builder *task, struct sdpi_builder *before, size_t count);
+SDP_CHECK_RESULT enum sdp_status sdpi_task_submit(struct sdpi_builder *b, struct sdp_error *err);
+
+/** Adds the tasks of one step. */
+SDP_CHECK_RESULT enum sdp_status sdpi_submit_step(struct sdp_engine *engine, size_t step, size_t counted,
+                                 const size_t *segment_counts, struct sdp_error *err);
+
+/** Allocates the arrays of handles (no handle yet). */
+void sdpi_engine_allocate(struct sdp_engine *engine, const struct sdp_plan *plan, struct sdp_host_state *state);
+void sdpi_engine_free(struct sdp_engine *engine);
+
+static inline size_t sdpi_per_step(const struct sdp_engine *engine, const struct sdpi_device *device)
+{
+    return device->ranks * engine->plan->micro_batches;
+}
+
+#endif

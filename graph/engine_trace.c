@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What FxT recorded, as StarPU's own trace files. */
+#include "graph/engine_trace.h"
+
+#include <starpu_fxt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum sdp_status sdp_trace_convert(const char *folder, struct sdp_error *err)
+{
+    char *raw = sdp_path_join(folder, "trace.fxt");
+    if (!sdp_path_exists(raw)) {
+        enum sdp_status rc = sdp_fail(err, SDP_RUNTIME, "%s was not written; is StarPU built with FxT?", raw);
+        free(raw);
+        return rc;
+    }
+    struct starpu_fxt_options options;
+    starpu_fxt_options_init(&options);
+    options.filenames[0] = sdp_xstrdup(raw);
+    options.ninputfiles = 1;
+    free(options.dir);
+    options.dir = sdp_xstrdup(folder);
+    starpu_fxt_options_set_dir(&options);
+    starpu_fxt_generate_trace(&options);
+    starpu_fxt_options_shutdown(&options);
+    free(raw);
+    return SDP_OK;
+}
