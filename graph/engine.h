@@ -8,7 +8,6 @@
 #define SDP_GRAPH_ENGINE_H
 
 #include "graph/plan.h"
-#include "model/data/dataset.h"
 
 #include <stdio.h>
 
@@ -17,6 +16,13 @@ struct sdp_engine;
 struct sdp_engine_options {
     const char *policy;     /* scheduling policy by name; STARPU_SCHED overrides it */
     const char *trace_dir;  /* NULL: no FxT recording */
+};
+
+/* Where sequences come from: number `index` of the stream fills ids[L], targets[L] (-1: not counted) and
+ * positions[L], and gives back how many targets count. Called from the main thread. */
+struct sdp_sequences {
+    size_t (*read)(const void *context, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions);
+    const void *context;
 };
 
 struct sdp_step_result {
@@ -36,7 +42,7 @@ SDP_CHECK_RESULT enum sdp_status sdp_engine_create(const struct sdp_plan *plan, 
 
 /** Submits optimiser step `step` (from 1) on the sequences (step - 1) * sequences_per_step ... of the data. At most
  * SDP_STEPS_IN_FLIGHT - 1 steps may be unfinished. */
-SDP_CHECK_RESULT enum sdp_status sdp_engine_submit(struct sdp_engine *engine, const struct sdp_dataset *data, size_t step,
+SDP_CHECK_RESULT enum sdp_status sdp_engine_submit(struct sdp_engine *engine, const struct sdp_sequences *data, size_t step,
                                   struct sdp_error *err);
 
 /** Waits until step `step` has ended; its result. Fails with the first task's failure. */
@@ -49,7 +55,7 @@ SDP_CHECK_RESULT enum sdp_status sdp_engine_drain(struct sdp_engine *engine, str
 /** For tests: forward and backward of one step without an update (the plan must be two-phase), waited for. Then
  * sdp_engine_gradient() reads the gradients. `logits` ([tokens of the step, vocabulary] fp32, rank and micro-batch
  * major) may be NULL; CPU ranks only. */
-SDP_CHECK_RESULT enum sdp_status sdp_engine_probe(struct sdp_engine *engine, const struct sdp_dataset *data, size_t step,
+SDP_CHECK_RESULT enum sdp_status sdp_engine_probe(struct sdp_engine *engine, const struct sdp_sequences *data, size_t step,
                                  float *logits, struct sdp_step_result *out, struct sdp_error *err);
 /** Gradient of a whole parameter, summed over ranks, as fp32. After sdp_engine_probe(). */
 void sdp_engine_gradient(const struct sdp_engine *engine, size_t storage, size_t param, float *values);

@@ -41,7 +41,7 @@ struct counts {
     size_t *segments;       /* per rank and micro-batch */
 };
 
-static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_dataset *data, struct sdpi_data *batch,
+static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
                                   uint64_t first, size_t number, struct counts *counts, struct sdp_error *err)
 {
     const struct sdp_plan *plan = e->plan;
@@ -51,13 +51,13 @@ static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_dataset
         return sdp_fail(err, SDP_RUNTIME, "StarPU: acquiring a batch failed: %s", strerror(-rc));
     int32_t *ids = (int32_t *)starpu_variable_get_local_ptr(batch->handle);
     for (size_t i = 0; i < plan->micro_batch; i++)
-        counts->counted += sdp_dataset_sequence(data, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
+        counts->counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
     counts->segments[number] = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
     starpu_data_release(batch->handle);
     return SDP_OK;
 }
 
-static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_dataset *data, size_t step,
+static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_sequences *data, size_t step,
                                     struct counts *counts, struct sdp_error *err)
 {
     const struct sdp_plan *plan = e->plan;
@@ -78,7 +78,7 @@ static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_datas
     return rc;
 }
 
-enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_dataset *data, size_t step, struct sdp_error *err)
+enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequences *data, size_t step, struct sdp_error *err)
 {
     struct sdpi_ring *ring = &e->ring[step % SDP_STEPS_IN_FLIGHT];
     struct counts counts = {0, sdp_xcalloc(e->plan->ranks * e->plan->micro_batches, sizeof *counts.segments)};
@@ -134,7 +134,7 @@ enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
 
 /* -- for tests ------------------------------------------------------------------------------- */
 
-enum sdp_status sdp_engine_probe(struct sdp_engine *e, const struct sdp_dataset *data, size_t step, float *logits,
+enum sdp_status sdp_engine_probe(struct sdp_engine *e, const struct sdp_sequences *data, size_t step, float *logits,
                                  struct sdp_step_result *out, struct sdp_error *err)
 {
     if (!e->plan->two_phase || (logits && e->plan->cuda))

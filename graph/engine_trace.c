@@ -18,9 +18,7 @@ enum sdp_status sdp_trace_convert(const char *folder, struct sdp_error *err)
     starpu_fxt_options_init(&options);
     options.filenames[0] = sdp_xstrdup(raw);
     options.ninputfiles = 1;
-    free(options.dir);
     options.dir = sdp_xstrdup(folder);
-    starpu_fxt_options_set_dir(&options);
     starpu_fxt_generate_trace(&options);
     starpu_fxt_options_shutdown(&options);
     free(raw);

@@ -10,6 +10,7 @@
 #include "graph/job_model.h"
 #include "graph/output.h"
 #include "model/checkpoint/checkpoint.h"
+#include "model/data/dataset.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -219,14 +220,20 @@ static bool must_drain_after(const struct run *r, size_t step)
     return is_checkpoint_step(r, step) || step + 1 == r->trace_first || step == r->trace_last || step == r->plan->steps;
 }
 
+static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
+{
+    return sdp_dataset_sequence(data, index, ids, targets, positions);
+}
+
 static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
 {
+    const struct sdp_sequences sequences = {read_sequence, r->data};
     size_t waited = (size_t)r->position.step;
     enum sdp_status rc = SDP_OK;
     for (size_t step = waited + 1; !rc && step <= r->plan->steps; step++) {
         if (step == r->trace_first)
             sdp_engine_trace_start(r->engine);
-        rc = sdp_engine_submit(r->engine, r->data, step, err);
+        rc = sdp_engine_submit(r->engine, &sequences, step, err);
         size_t until = must_drain_after(r, step) || stop_signal ? step : step - 1;
         while (!rc && waited < until)
             rc = finish_step(r, ++waited, err);

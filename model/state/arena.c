@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Arenas. Pages are touched by one thread a core, each its own contiguous part, so
+ * that memory spreads over the NUMA nodes of the process; then registered with CUDA
+ * in pieces. A copy must not cross two registrations: areas that would do so start at the
+ * next piece, for which the mapping has room (one largest area a piece). */
+#include "model/state/arena.h"
+
+#include "graph/base/log.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifdef SDP_HAVE_CUDA
+#include "codelets/common/device_memory.h"
+#include <cuda_runtime_api.h>
+#endif
+
+#define PIECE ((size_t)64 << 30)
+#define SLACK ((size_t)8 << 30) /* areas are smaller than this */
+#define PAGE ((size_t)4096)
+
+struct sdp_arena {
+    uint8_t *base;
+    size_t bytes, used;
+    size_t pinned; /* bytes registered from the start on */
+    bool is_pinned;
+};
+
+/* -- limits ----------------------------------------------------------------------- */
+
+static size_t read_limit(const char *path)
+{
+    unsigned long long value;
+    FILE *file = fopen(path, "r");
+    size_t limit = SIZE_MAX;
+    if (!file)
+        return limit;
+    if (fscanf(file, "%llu", &value) == 1) /* "max" is no number */
+        limit = (size_t)value;
+    fclose(file);
+    return limit;
+}
+
+static size_t available_memory(void)
+{
+    char line[128];
+    unsigned long long kib;
+    size_t available = SIZE_MAX;
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            available = (size_t)kib << 10;
+    if (file)
+        fclose(file);
+    return available;
+}
+
+static enum sdp_status check_limits(size_t bytes, const char *what, struct sdp_error *err)
+{
+    size_t limit = SDP_MIN(read_limit("/sys/fs/cgroup/memory.max"),
+                           read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+    char need[32], have[32];
+    sdp_format_bytes(bytes, need);
+    if (bytes > limit)
+        return sdp_fail(err, SDP_NOMEM, "%s needs %s; this process may use %s (its cgroup's limit)", what, need,
+                        sdp_format_bytes(limit, have));
+    size_t available = available_memory();
+    if (bytes > available) /* some virtual machines grow their memory as it is used */
+        sdp_warn("%s needs %s and %s are available now", what, need, sdp_format_bytes(available, have));
+    return SDP_OK;
+}
+
+/* -- first touch -------------------------------------------------------------------- */
+
+struct toucher {
+    pthread_t thread;
+    uint8_t *base;
+    size_t bytes;
+    hwloc_topology_t topology;
+    unsigned index, count;
+};
+
+static void bind_to_core(const struct toucher *t)
+{
+    int cores = hwloc_get_nbobjs_by_type(t->topology, HWLOC_OBJ_CORE);
+    if (cores <= 0)
+        return;
+    hwloc_obj_t core = hwloc_get_obj_by_type(t->topology, HWLOC_OBJ_CORE, t->index * (unsigned)cores / t->count);
+    if (core) /* not being bound costs locality, not correctness */
+        (void)hwloc_set_cpubind(t->topology, core->cpuset, HWLOC_CPUBIND_THREAD);
+}
+
+static void *touch(void *arg)
+{
+    struct toucher *t = arg;
+    bind_to_core(t);
+    for (size_t i = 0; i < t->bytes; i += PAGE)
+        ((volatile uint8_t *)t->base)[i] = 0;
+    return NULL;
+}
+
+static void touch_all(uint8_t *base, size_t bytes, unsigned threads)
+{
+    hwloc_topology_t topology = NULL;
+    if (hwloc_topology_init(&topology) || hwloc_topology_load(topology))
+        threads = 1;
+    if (threads == 0)
+        threads = (unsigned)SDP_MAX(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), 1);
+    size_t part = sdp_round_up(bytes / threads + 1, (size_t)2 << 20);
+    struct toucher *touchers = sdp_xcalloc(threads, sizeof *touchers);
+    for (unsigned i = 0; i < threads; i++) {
+        size_t first = SDP_MIN(part * i, bytes);
+        touchers[i] = (struct toucher){.base = base + first, .bytes = SDP_MIN(part, bytes - first), .topology = topology,
+                                       .index = i, .count = threads};
+        if (threads == 1 || pthread_create(&touchers[i].thread, NULL, touch, &touchers[i]) != 0) {
+            for (size_t k = 0; k < touchers[i].bytes; k += PAGE)
+                ((volatile uint8_t *)touchers[i].base)[k] = 0;
+            touchers[i].count = 0; /* nothing to join */
+        }
+    }
+    for (unsigned i = 0; i < threads; i++)
+        if (touchers[i].count)
+            pthread_join(touchers[i].thread, NULL);
+    free(touchers);
+    if (topology)
+        hwloc_topology_destroy(topology);
+}
+
+/* -- page-locking ----------------------------------------------------------------------- */
+
+#ifdef SDP_HAVE_CUDA
+static void warn_unpinned(const char *what, const char *reason)
+{
+    struct rlimit limit = {0, 0};
+    char text[32] = "unlimited";
+    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY)
+        sdp_format_bytes((size_t)limit.rlim_cur, text);
+    sdp_warn("%s cannot be page-locked (%s); copies will be slow. The limit on locked memory is %s: raise it with "
+             "`ulimit -l unlimited`", what, reason, text);
+}
+
+static void pin_arena(struct sdp_arena *arena, const char *what)
+{
+    if (sdp_cuda_device_count() == 0)
+        return;
+    while (arena->pinned < arena->bytes) {
+        size_t bytes = SDP_MIN(PIECE, arena->bytes - arena->pinned);
+        cudaError_t rc = cudaHostRegister(arena->base + arena->pinned, bytes, cudaHostRegisterPortable);
+        if (rc != cudaSuccess) {
+            (void)cudaGetLastError(); /* else the next launch would report it */
+            warn_unpinned(what, cudaGetErrorString(rc));
+            return;
+        }
+        arena->pinned += bytes;
+    }
+    arena->is_pinned = true;
+}
+
+static void unpin_arena(struct sdp_arena *arena)
+{
+    for (size_t done = 0; done < arena->pinned; done += PIECE)
+        if (cudaHostUnregister(arena->base + done) != cudaSuccess)
+            (void)cudaGetLastError();
+}
+#else
+static void pin_arena(struct sdp_arena *arena, const char *what)
+{
+    (void)arena;
+    (void)what;
+}
+
+static void unpin_arena(struct sdp_arena *arena)
+{
+    (void)arena;
+}
+#endif
+
+/* -- the arena ------------------------------------------------------------------------------- */
+
+enum sdp_status sdp_arena_create(size_t bytes, unsigned threads, bool pin, const char *what, struct sdp_arena **out,
+                                 struct sdp_error *err)
+{
+    size_t total = sdp_round_up(SDP_MAX(bytes, PAGE), PAGE);
+    if (total > PIECE)
+        total += total / PIECE * SLACK; /* addresses only: what is not taken is not touched */
+    enum sdp_status rc = check_limits(bytes, what, err);
+    if (rc)
+        return rc;
+    void *base = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return sdp_fail(err, SDP_NOMEM, "%s: mapping %zu bytes failed: %s", what, total, strerror(errno));
+    (void)madvise(base, total, MADV_HUGEPAGE); /* small pages work too, only slower */
+    struct sdp_arena *arena = sdp_xcalloc(1, sizeof *arena);
+    arena->base = base;
+    arena->bytes = total;
+    touch_all(base, sdp_round_up(SDP_MAX(bytes, PAGE), PAGE), threads);
+    if (pin)
+        pin_arena(arena, what);
+    *out = arena;
+    return SDP_OK;
+}
+
+void sdp_arena_destroy(struct sdp_arena *arena)
+{
+    if (!arena)
+        return;
+    unpin_arena(arena);
+    munmap(arena->base, arena->bytes);
+    free(arena);
+}
+
+void *sdp_arena_take(struct sdp_arena *arena, size_t bytes)
+{
+    size_t start = arena->used, size = sdp_round_up(bytes, PAGE);
+    if (size && start / PIECE != (start + size - 1) / PIECE && size <= SLACK)
+        start = sdp_round_up(start, PIECE);
+    if (start + size > arena->bytes) {
+        sdp_warn("internal error: an arena of %zu bytes was asked for %zu more after %zu", arena->bytes, size, start);
+        abort();
+    }
+    arena->used = start + size;
+    return arena->base + start;
+}
+
+size_t sdp_arena_bytes(const struct sdp_arena *arena)
+{
+    return arena->bytes;
+}
+
+bool sdp_arena_is_pinned(const struct sdp_arena *arena)
+{
+    return arena->is_pinned;
+}
