@@ -69,7 +69,7 @@ static void load_job(struct parity *p, const char *const *settings)
     fprintf(file,
             "{\"model\": {\"checkpoint\": \"%s/model\"}, \"data\": {\"format\": \"synthetic\", \"sequence_length\": %zu},"
             " \"train\": {\"steps\": 30, \"tokens_per_step\": %zu, \"clip_norm\": %s, \"optimizer\": {\"name\": \"adamw\", \"lr\": 1e-3,"
-            " \"betas\": [0.9, 0.95], \"eps\": 1e-8, \"weight_decay\": 0.1}, \"schedule\": {\"name\": \"constant\"}},"
+            " \"betas\": [0.9, 0.95], \"eps\": 1e-8, \"weight_decay\": 0.1}, \"schedule\": {\"name\": \"constant\", \"warmup_steps\": 0}},"
             " \"runtime\": {\"micro_batch\": %zu}, \"output\": {\"dir\": \"/tmp/sdp-parity-unused\"}}\n",
             p->folder, p->length, per_step, p->one_batch ? "1e30" : "null", p->rows);
     fclose(file);
