@@ -33,6 +33,15 @@ static size_t allowed_cores(void)
     return cores;
 }
 
+static size_t largest_divisor(size_t n, size_t limit)
+{
+    size_t best = 1;
+    for (size_t d = 1; d <= n && d <= limit; d++)
+        if (n % d == 0)
+            best = d;
+    return best;
+}
+
 static enum sdp_status choose_devices(struct sdp_plan *plan, struct sdp_error *err)
 {
     const struct sdp_job *job = plan->job;
@@ -45,8 +54,10 @@ static enum sdp_status choose_devices(struct sdp_plan *plan, struct sdp_error *e
     size_t gpus = job->runtime.gpus == SDP_AUTO ? found : job->runtime.gpus;
     gpus = SDP_MIN(gpus, (size_t)SDP_MAX_DEVICES);
     plan->ranks = job->runtime.ranks;
-    if (plan->ranks == SDP_AUTO)
-        plan->ranks = SDP_MIN(gpus ? gpus : plan->cores, (size_t)SDP_MAX_RANKS);
+    if (plan->ranks == SDP_AUTO) { /* as many as can share the sequences evenly */
+        size_t sequences = SDP_MAX(job->train.tokens_per_step / job->data.sequence_length, (size_t)1);
+        plan->ranks = largest_divisor(sequences, SDP_MIN(gpus ? gpus : plan->cores, (size_t)SDP_MAX_RANKS));
+    }
     plan->cuda = gpus > 0;
     plan->device_count = plan->cuda ? SDP_MIN(gpus, plan->ranks) : 1;
     for (size_t d = 0; d <= plan->device_count; d++)
@@ -437,17 +448,10 @@ static enum sdp_status try_choice(struct sdp_plan *plan, size_t micro_batch, boo
     return rc;
 }
 
-static size_t largest_divisor(size_t n, size_t limit)
+enum sdp_status sdp_plan_check_fits(const struct sdp_plan *plan, struct sdp_error *err)
 {
-    size_t best = 1;
-    for (size_t d = 1; d <= n && d <= limit; d++)
-        if (n % d == 0)
-            best = d;
-    return best;
-}
-
-static enum sdp_status too_large(const struct sdp_plan *plan, struct sdp_error *err)
-{
+    if (fits(plan))
+        return SDP_OK;
     char need[32], have[32];
     sdp_format_bytes(plan->cuda ? plan->device_bytes + CUDA_RESERVE : plan->host_bytes, need);
     sdp_format_bytes(plan->cuda ? plan->device_available : host_memory(plan), have);
@@ -476,7 +480,7 @@ static enum sdp_status choose_activations(struct sdp_plan *plan, struct sdp_erro
                 return rc;
         }
         if (fixed || micro == 1)
-            return too_large(plan, err);
+            return SDP_OK; /* too large: sdp_plan_check_fits() says so */
         micro = largest_divisor(per_rank, micro - 1);
     }
 }

