@@ -82,7 +82,8 @@ static inline float sdpi_dot(const float *a, const float *b, size_t count)
 }
 
 /** sum[i] += x[i]. */
-static inline void sdpi_tile_add(double *restrict sum, const float *restrict x, size_t count)
+static inline void sdpi_tile_add(double *restrict sum, const float *restrict x,
+                                 size_t count)
 {
     for (size_t i = 0; i < count; i++)
         sum[i] += (double)x[i];

@@ -30,8 +30,8 @@ enum sdp_status sdpi_op_check(struct sdp_error *err, const char *name, size_t ha
 {
     if (has == wanted)
         return SDP_OK;
-    return sdp_fail(err, SDP_INPUT, "\"%s\" has %zu %s; must have %zu, %s", name, has, unit,
-                    wanted, why);
+    return sdp_fail(err, SDP_INPUT, "\"%s\" has %zu %s; must have %zu, %s", name, has,
+                    unit, wanted, why);
 }
 
 enum sdp_status sdpi_op_whole(const struct sdp_op_node *node, struct sdp_error *err,

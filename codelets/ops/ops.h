@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the tables of the operations (codelets/ops/<op>/op.c) share: the declarations of an
- * operation's twins, and the checks of shapes and attributes that infer() makes. */
+/* What the tables of the operations (codelets/ops/<op>/op.c) share: the declarations of
+ * an operation's twins, and the checks of shapes and attributes that infer() makes. */
 #ifndef SDP_CODELETS_OPS_OPS_H
 #define SDP_CODELETS_OPS_OPS_H
 
@@ -39,8 +39,8 @@ enum sdp_status sdpi_op_check(struct sdp_error *err, const char *name, size_t ha
 enum sdp_status sdpi_op_whole(const struct sdp_op_node *node, struct sdp_error *err,
                               const char *name, size_t *out);
 
-/** Reads and checks the attributes heads, kv_heads and head_dim, against each other and the
- * columns of the input "qkv". */
+/** Reads and checks the attributes heads, kv_heads and head_dim, against each other and
+ * the columns of the input "qkv". */
 enum sdp_status sdpi_heads_check(const struct sdp_op_node *node, struct sdp_error *err,
                                  struct sdpi_heads *out);
 

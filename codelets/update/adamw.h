@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The update kernel: AdamW on one block, in one pass over memory (26 bytes a
- * parameter with one bf16 gradient: 2 read; weight 2, remainder 2, m 4, v 4 read and written).
- *
- * As torch.optim.AdamW: p *= 1 - lr * wd; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
- * p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps), in fp32 with explicit fma, denormals
- * kept. The AVX-512, AVX2 and plain versions are one source compiled three times
- * and agree to the bit; the best one is chosen at run time. */
+/* The update kernel: AdamW on one block, in one pass over memory. With one bf16 gradient
+ * that is 26 bytes a parameter: gradient 2 read; weight 2, remainder 2, m 4 and v 4 read
+ * and written. With it the reduction kernel: the sum of the ranks' gradients alone.
+ * Three versions (plain C, AVX2, AVX-512) agree to the bit on any input: every one
+ * rounds in the same places, keeps denormals, and gives NaN one form (0x7fc00000; as a
+ * weight 0x7fc0 with remainder 0). The best is chosen at run time. */
 #ifndef SDP_CODELETS_UPDATE_ADAMW_H
 #define SDP_CODELETS_UPDATE_ADAMW_H
 
@@ -18,29 +17,75 @@ struct sdp_adamw_args {
     int16_t *remainder;
     float *m, *v;
     const void *const *gradients; /* one array a rank, added in rank order */
-    size_t ranks;
+    size_t ranks;                 /* 1 to SDP_ADAMW_MAX_RANKS */
     enum sdp_dtype gradient_dtype; /* SDP_BF16 or SDP_FP32 */
-    /* set by sdp_adamw_set */
-    float shrink, beta1, one_minus_beta1, beta2, one_minus_beta2, rate, root, eps, scale;
+    /* private: set by sdp_adamw_set */
+    float shrink;          /* 1 - lr * weight_decay */
+    float beta1, rest1;    /* rest: 1 - beta */
+    float beta2, rest2;
+    float rate;            /* lr / (1 - beta1^step) */
+    float root;            /* 1 / sqrt(1 - beta2^step) */
+    float eps, scale;
 };
 
-/** Scalars of step `step` (from 1), computed in double. grad_scale multiplies the gradient (clipping). */
-void sdp_adamw_set(struct sdp_adamw_args *args, double lr, double beta1, double beta2, double eps, double weight_decay,
-                   uint64_t step, float grad_scale);
+/** Scalars of step `step` (from 1), computed in double. grad_scale multiplies the
+ * gradient (clipping). */
+void sdp_adamw_set(struct sdp_adamw_args *args, double lr, double beta1, double beta2, double eps,
+                   double weight_decay, uint64_t step, float grad_scale);
 
-/** Updates elements [offset, offset + count) of all arrays. *sum_of_squares: of the summed, unscaled gradient,
- * in double, element i of the block in lane i % 16. Any thread; blocks of one array may run side by side. */
-void sdp_adamw_block(const struct sdp_adamw_args *args, size_t offset, size_t count, double *sum_of_squares);
+/** Updates elements [offset, offset + count) of all arrays, in fp32, as torch.optim.AdamW:
+ *     p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g
+ *     p -= lr / (1 - b1^step) * m / (sqrt(v) / sqrt(1 - b2^step) + eps)
+ * *sum_of_squares: of the summed, unscaled gradient, in double; element i of the block
+ * goes to lane i % 16, and the lanes are added in order. No alignment is needed. Any
+ * thread; blocks of one array may run side by side. */
+void sdp_adamw_block(const struct sdp_adamw_args *args, size_t offset, size_t count,
+                     double *sum_of_squares);
 
-/** out[offset ...] = sum over ranks, as out_dtype (bf16: nearest even); *sum_of_squares of the values stored. */
+/** out[offset ...] = the sum over ranks, in rank order and fp32, as out_dtype (SDP_FP32, or
+ * SDP_BF16 to nearest even). *sum_of_squares: of the values as stored, lanes as above. */
 void sdp_reduce_block(const void *const *gradients, size_t ranks, enum sdp_dtype dtype, void *out,
-                      enum sdp_dtype out_dtype, size_t offset, size_t count, double *sum_of_squares);
+                      enum sdp_dtype out_dtype, size_t offset, size_t count,
+                      double *sum_of_squares);
 
-/* For tests and benchmarks: which version runs. */
+/* -- versions: for tests and benchmarks -------------------------------------- */
+
 enum sdp_isa { SDP_ISA_C = 0, SDP_ISA_AVX2, SDP_ISA_AVX512 };
+#define SDP_ISA_COUNT 3
+
+/** "c", "avx2", "avx512". */
+const char *sdp_isa_name(enum sdp_isa isa);
+/** The version in use: the best that this processor has, or the one set. */
 enum sdp_isa sdp_adamw_isa(void);
-/** Runs sdp_adamw_block with a given version; false if this processor cannot. */
-bool sdp_adamw_block_isa(enum sdp_isa isa, const struct sdp_adamw_args *args, size_t offset, size_t count,
-                         double *sum_of_squares);
+/** Sets the version for all threads; false, changing nothing, if this processor lacks it. */
+bool sdp_adamw_set_isa(enum sdp_isa isa);
+
+/* -- shared by the versions ----------------------------------------------------- */
+
+#define SDPI_ADAMW_LANES 16
+
+/* One reduction: the arguments of sdp_reduce_block. */
+struct sdpi_reduce_args {
+    const void *const *gradients;
+    size_t ranks;
+    enum sdp_dtype dtype, out_dtype;
+    void *out;
+};
+
+/* Each adds squares to lanes[SDPI_ADAMW_LANES]. The vector versions take whole groups of
+ * lanes and leave a shorter rest to the C version. */
+void sdpi_adamw_c(const struct sdp_adamw_args *args, size_t offset, size_t count, double *lanes);
+void sdpi_reduce_c(const struct sdpi_reduce_args *args, size_t offset, size_t count,
+                   double *lanes);
+#ifdef __x86_64__
+void sdpi_adamw_avx2(const struct sdp_adamw_args *args, size_t offset, size_t count,
+                     double *lanes);
+void sdpi_reduce_avx2(const struct sdpi_reduce_args *args, size_t offset, size_t count,
+                      double *lanes);
+void sdpi_adamw_avx512(const struct sdp_adamw_args *args, size_t offset, size_t count,
+                       double *lanes);
+void sdpi_reduce_avx512(const struct sdpi_reduce_args *args, size_t offset, size_t count,
+                        double *lanes);
+#endif
 
 #endif

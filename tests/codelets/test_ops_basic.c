@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The CPU twins of add, embedding, linear, rmsnorm, rope and swiglu against plain references
- * in double: forward element by element, backward by central differences of the reference.
- * Every output is NaN before the call, so that one left out shows; then once more with what
- * is added to. What backward does not declare as needed is not there. */
+/* The CPU twins of add, embedding, linear, rmsnorm, rope and swiglu against plain
+ * references in double: forward element by element, backward by central differences of
+ * the reference. Every output is NaN before the call, so that one left out shows; then
+ * once more with what is added to. What backward does not declare as needed is not there.
+ */
 #include "codelets/common/vector_math.h"
 #include "codelets/ops/rope/frequencies.h"
 #include "tests/sdp_test.h"
@@ -185,7 +186,8 @@ static void compare(const struct test *t, const char *what, const float *got,
     for (size_t i = 0; i < count; i++)
         scale = fmax(scale, fabs(wanted[i]));
     for (size_t i = 0; i < count; i++) {
-        double error = fabs((double)got[i] - (before ? (double)before[i] : 0.0) - wanted[i]);
+        double error =
+            fabs((double)got[i] - (before ? (double)before[i] : 0.0) - wanted[i]);
         if (!(error <= worst)) { /* NaN stays the worst */
             worst = error;
             at = i;
@@ -259,7 +261,8 @@ static struct sdp_op_call backward_call_of(const struct test *t)
         call.out[0] = NULL;
     if (!(needs & SDP_NEED_AUX(0)))
         call.aux[0] = NULL;
-    for (size_t w = 0; w < t->node.weight_count && !t->node.op->backward_needs_weights; w++)
+    for (size_t w = 0; w < t->node.weight_count && !t->node.op->backward_needs_weights;
+         w++)
         call.weight[w] = NULL;
     call.dout[0] = t->dout;
     return call;
@@ -284,11 +287,13 @@ static float *copy_of(const float *x, size_t count)
     return y;
 }
 
-/* One backward call that overwrites or adds; without_inputs: gradients of weights only. */
+/* One backward call that overwrites or adds; without_inputs: gradients of weights only.
+ */
 static void check_backward(const struct test *t, bool add, bool without_inputs)
 {
     struct sdp_op_call call = backward_call_of(t);
-    float *before_in[SDP_OP_MAX_INPUTS] = {NULL}, *before_weight[SDP_OP_MAX_WEIGHTS] = {NULL};
+    float *before_in[SDP_OP_MAX_INPUTS] = {NULL},
+          *before_weight[SDP_OP_MAX_WEIGHTS] = {NULL};
 
     call.add_dweight = add;
     new_weights(t, call.dweight);
@@ -339,8 +344,8 @@ static void check_shared(const struct test *t, size_t i, bool is_passthrough)
         check_same(t, "dout", dout, t->dout, out_size(t));
     for (size_t k = 0; k < t->node.input_count; k++)
         if (call.din[k])
-            compare(t, "input gradient beside or in dout", call.din[k], NULL, t->grad_in[k],
-                    in_size(t, k));
+            compare(t, "input gradient beside or in dout", call.din[k], NULL,
+                    t->grad_in[k], in_size(t, k));
     for (size_t w = 0; w < t->node.weight_count; w++)
         compare(t, "weight gradient", call.dweight[w], NULL, t->grad_weight[w],
                 weight_size(t, w));
@@ -383,15 +388,16 @@ static void add_reference(const struct test *t, double *const *in, double *const
         out[i] = in[0][i] + in[1][i];
 }
 
-static void swiglu_reference(const struct test *t, double *const *in, double *const *weight,
-                             double *out)
+static void swiglu_reference(const struct test *t, double *const *in,
+                             double *const *weight, double *out)
 {
     size_t cols = t->node.output_cols[0];
     (void)weight;
     for (size_t r = 0; r < t->batch.tokens; r++) {
         for (size_t c = 0; c < cols; c++) {
             double gate = in[0][r * 2 * cols + c];
-            out[r * cols + c] = gate / (1.0 + exp(-gate)) * in[0][r * 2 * cols + cols + c];
+            out[r * cols + c] =
+                gate / (1.0 + exp(-gate)) * in[0][r * 2 * cols + cols + c];
         }
     }
 }
@@ -404,8 +410,8 @@ static double root_mean_square(const double *x, size_t count, double eps)
     return sqrt(sum / (double)count + eps);
 }
 
-static void rmsnorm_reference(const struct test *t, double *const *in, double *const *weight,
-                              double *out)
+static void rmsnorm_reference(const struct test *t, double *const *in,
+                              double *const *weight, double *out)
 {
     size_t cols = t->node.output_cols[0];
     double offset = sdp_op_attr(&t->node, "offset");
@@ -447,10 +453,12 @@ static void test_elementwise(void)
 static void test_swiglu_extremes(void)
 {
     float in[] = {-200.0f, -100.0f, 88.0f, 200.0f, 0.0f, 3.0f, 3.0f, 3.0f, 3.0f, 3.0f};
-    float wanted[] = {0.0f, 0.0f, 264.0f, 600.0f, 0.0f}, out[5], dout[5] = {1, 1, 1, 1, 1};
+    float wanted[] = {0.0f, 0.0f, 264.0f, 600.0f, 0.0f}, out[5],
+          dout[5] = {1, 1, 1, 1, 1};
     float dwanted[] = {0.0f, 0.0f, 3.0f, 3.0f, 1.5f}, din[10];
     struct test *t = new_test("extremes", "swiglu", 1, swiglu_reference);
-    struct sdp_op_call call = {.node = &t->node, .batch = &t->batch, .in = {in}, .out = {out}};
+    struct sdp_op_call call = {
+        .node = &t->node, .batch = &t->batch, .in = {in}, .out = {out}};
     t->node.input_cols[0] = 10;
     t->node.output_cols[0] = 5;
     call.dout[0] = dout;
@@ -512,8 +520,8 @@ static void test_embedding(void)
 
 /* -- linear ------------------------------------------------------------------- */
 
-static void linear_reference(const struct test *t, double *const *in, double *const *weight,
-                             double *out)
+static void linear_reference(const struct test *t, double *const *in,
+                             double *const *weight, double *out)
 {
     const struct sdp_op_node *node = &t->node;
     size_t k = node->input_cols[0], parts = 0, column = 0;
@@ -568,7 +576,8 @@ static void test_linear(void)
 /* -- rope --------------------------------------------------------------------- */
 
 /* The published formulas, in double. */
-static double reference_frequency(const struct sdp_op_node *node, size_t i, double *magnitude)
+static double reference_frequency(const struct sdp_op_node *node, size_t i,
+                                  double *magnitude)
 {
     double dim = sdp_op_attr(node, "head_dim"), theta = sdp_op_attr(node, "theta");
     double factor = sdp_op_attr(node, "factor"), pi = acos(-1.0);
@@ -585,16 +594,19 @@ static double reference_frequency(const struct sdp_op_node *node, size_t i, doub
         double smooth = (original / wave - low) / (high - low);
         if (wave < original / high)
             return f;
-        return wave > original / low ? f / factor : (1.0 - smooth) * f / factor + smooth * f;
+        return wave > original / low ? f / factor
+                                     : (1.0 - smooth) * f / factor + smooth * f;
     }
     if (type == SDP_ROPE_YARN) {
-        double fast = sdp_op_attr(node, "beta_fast"), slow = sdp_op_attr(node, "beta_slow");
+        double fast = sdp_op_attr(node, "beta_fast"),
+               slow = sdp_op_attr(node, "beta_slow");
         double low = dim * log(original / (fast * 2.0 * pi)) / (2.0 * log(theta));
         double high = dim * log(original / (slow * 2.0 * pi)) / (2.0 * log(theta));
         double ramp;
         low = fmax(floor(low), 0.0);
         high = fmin(ceil(high), dim - 1.0);
-        ramp = fmin(fmax(((double)i - low) / (high == low ? 0.001 : high - low), 0.0), 1.0);
+        ramp =
+            fmin(fmax(((double)i - low) / (high == low ? 0.001 : high - low), 0.0), 1.0);
         *magnitude = sdp_op_attr(node, "attention_factor");
         if (*magnitude == 0.0)
             *magnitude = 0.1 * log(factor) + 1.0;
@@ -731,21 +743,26 @@ static void test_refusals(void)
     t->node.input_cols[0] = 3;
     add_weight(t, 0, 4, 3);
     add_weight(t, 1, 1, 5);
-    expect_refusal(t, "\"bias\" 0 has 5 elements; must have 4, as its \"weight\" has rows");
+    expect_refusal(t,
+                   "\"bias\" 0 has 5 elements; must have 4, as its \"weight\" has rows");
     t = new_test("", "linear", 1, NULL);
     t->node.input_cols[0] = 3;
     t->node.input_cols[1] = 3;
     add_weight(t, 0, 4, 3);
-    expect_refusal(t, "\"residual\" has 3 columns; must have 4, as the weights have rows");
+    expect_refusal(t,
+                   "\"residual\" has 3 columns; must have 4, as the weights have rows");
     t = new_rope("", 4, 2, 8, 1);
     t->node.weight_cols[0] = 6;
     expect_refusal(t, "\"q_norm\" has 6 elements; must have 8, the head_dim");
     t = new_rope("", 4, 2, 8, 0);
     t->node.input_cols[0] = 63;
-    expect_refusal(t, "\"qkv\" has 63 columns; must have 64, which is (heads + 2 kv_heads) * "
-                      "head_dim");
-    expect_refusal(new_rope("", 4, 3, 8, 0), "\"kv_heads\" is 3; must divide \"heads\", 4");
-    expect_refusal(new_rope("", 4, 2, 7, 0), "\"head_dim\" is 7; must be even and at most 256");
+    expect_refusal(
+        t, "\"qkv\" has 63 columns; must have 64, which is (heads + 2 kv_heads) * "
+           "head_dim");
+    expect_refusal(new_rope("", 4, 3, 8, 0),
+                   "\"kv_heads\" is 3; must divide \"heads\", 4");
+    expect_refusal(new_rope("", 4, 2, 7, 0),
+                   "\"head_dim\" is 7; must be even and at most 256");
 }
 
 static void test_tables(void)

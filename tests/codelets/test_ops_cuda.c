@@ -166,9 +166,9 @@ static void make_node(struct fixture *f)
     n->op = sdp_op_find(c->op);
     REQUIRE(n->op != NULL);
     n->name = (char *)"node";
-    for (n->input_count = 0; n->op->inputs[n->input_count]; n->input_count++)
+    for (n->input_count = 0; n->op->inputs && n->op->inputs[n->input_count]; n->input_count++)
         n->input_cols[n->input_count] = c->inputs[n->input_count];
-    for (n->output_count = 0; n->op->outputs[n->output_count]; n->output_count++)
+    for (n->output_count = 0; n->op->outputs && n->op->outputs[n->output_count]; n->output_count++)
         ;
     n->weight_count = c->weight_count;
     for (size_t i = 0; i < c->weight_count; i++) {
@@ -176,7 +176,7 @@ static void make_node(struct fixture *f)
         n->weight_cols[i] = c->weights[i][1];
         n->weight_role[i] = c->roles[i];
     }
-    for (size_t a = 0; n->op->attrs[a].name; a++) {
+    for (size_t a = 0; n->op->attrs && n->op->attrs[a].name; a++) {
         n->attr[a] = n->op->attrs[a].fallback;
         for (size_t k = 0; k < 6 && c->attrs[k].name; k++)
             if (!strcmp(n->op->attrs[a].name, c->attrs[k].name))

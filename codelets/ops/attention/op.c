@@ -75,8 +75,9 @@ static size_t work_bytes(const struct sdp_op_node *node, size_t tokens,
 
 const struct sdp_op sdp_op_attention = {
     .name = "attention",
-    .summary = "causal attention; qkv is [q heads, k heads, v heads] in each row; scale 0 "
-               "is 1 / sqrt(head_dim), window 0 sees all",
+    .summary =
+        "causal attention; qkv is [q heads, k heads, v heads] in each row; scale 0 "
+        "is 1 / sqrt(head_dim), window 0 sees all",
     .inputs = (const char *const[]){"qkv", NULL},
     .outputs = (const char *const[]){"out", NULL},
     .attrs =

@@ -37,7 +37,8 @@ enum sdp_status sdp_embedding_forward_cpu(const struct sdp_op_call *call)
     float *out = call->out[0];
 
     for (size_t t = 0; t < call->batch->tokens; t++)
-        copy_scaled(table + (size_t)call->batch->ids[t] * cols, out + t * cols, cols, scale);
+        copy_scaled(table + (size_t)call->batch->ids[t] * cols, out + t * cols, cols,
+                    scale);
     return SDP_OK;
 }
 

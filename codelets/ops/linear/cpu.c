@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* CPU twin of `linear`, fp32: out (T, N) = x (T, K) W^T (+ bias) (+ residual). The weights
- * are a list of (N_i, K) whose outputs stand side by side. Where the list is one block of
- * memory it is one product, else one for each weight; the same for their gradients.
+/* CPU twin of `linear`, fp32: out (T, N) = x (T, K) W^T (+ bias) (+ residual). The
+ * weights are a list of (N_i, K) whose outputs stand side by side. Where the list is one
+ * block of memory it is one product, else one for each weight; the same for their
+ * gradients.
  *
  * Backward: dx = dout W, dW = dout^T x, dbias the column sums of dout, and the residual's
  * gradient is dout. */
@@ -34,8 +35,10 @@ static struct parts parts_of(const struct sdp_op_node *node)
     return p;
 }
 
-/* One part for all of the list where it is one run of memory. matrices: p->count pointers. */
-static struct parts merged(const struct parts *p, const float *const *matrices, size_t cols)
+/* One part for all of the list where it is one run of memory. matrices: p->count
+ * pointers. */
+static struct parts merged(const struct parts *p, const float *const *matrices,
+                           size_t cols)
 {
     struct parts one = *p;
 
@@ -93,7 +96,8 @@ static void fill(const struct sdp_op_call *call)
             if (residual)
                 add_to(row + p.column[i], call->weight[p.count + i], p.rows[i]);
             else
-                memcpy(row + p.column[i], call->weight[p.count + i], p.rows[i] * sizeof *row);
+                memcpy(row + p.column[i], call->weight[p.count + i],
+                       p.rows[i] * sizeof *row);
         }
     }
 }
@@ -141,11 +145,11 @@ static void weight_gradients(const struct sdp_op_call *call)
     for (size_t i = 0; i < p.count; i++) {
         if (!call->dweight[i])
             continue;
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)p.rows[i], (blasint)k,
-                    (blasint)call->batch->tokens, 1.0f,
-                    (const float *)call->dout[0] + p.column[i], (blasint)cols, call->in[0],
-                    (blasint)k, call->add_dweight ? 1.0f : 0.0f, call->dweight[i],
-                    (blasint)k);
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)p.rows[i],
+                    (blasint)k, (blasint)call->batch->tokens, 1.0f,
+                    (const float *)call->dout[0] + p.column[i], (blasint)cols,
+                    call->in[0], (blasint)k, call->add_dweight ? 1.0f : 0.0f,
+                    call->dweight[i], (blasint)k);
     }
 }
 
@@ -166,8 +170,8 @@ static void input_gradient(const struct sdp_op_call *call)
     size_t cols = call->node->output_cols[0], k = call->node->input_cols[0];
 
     for (size_t i = 0; i < p.count; i++)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)call->batch->tokens,
-                    (blasint)k, (blasint)p.rows[i], 1.0f,
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans,
+                    (blasint)call->batch->tokens, (blasint)k, (blasint)p.rows[i], 1.0f,
                     (const float *)call->dout[0] + p.column[i], (blasint)cols,
                     call->weight[i], (blasint)k, i > 0 || call->add_din[0] ? 1.0f : 0.0f,
                     call->din[0], (blasint)k);

@@ -15,9 +15,10 @@ static enum sdp_status check_biases(const struct sdp_op_node *node, size_t weigh
     if (biases == 0)
         return SDP_OK;
     if (biases != weights)
-        return sdp_fail(err, SDP_INPUT,
-                        "\"bias\" lists %zu vectors; must list %zu, one for each \"weight\"",
-                        biases, weights);
+        return sdp_fail(
+            err, SDP_INPUT,
+            "\"bias\" lists %zu vectors; must list %zu, one for each \"weight\"", biases,
+            weights);
     for (size_t i = 0; i < weights; i++) {
         if (node->weight_cols[weights + i] != node->weight_rows[i])
             return sdp_fail(err, SDP_INPUT,
@@ -34,7 +35,8 @@ static enum sdp_status infer(struct sdp_op_node *node, struct sdp_error *err)
     size_t weights = 0;
 
     node->output_cols[0] = 0;
-    for (size_t i = 0; i < node->weight_count && node->weight_role[i] == ROLE_WEIGHT; i++) {
+    for (size_t i = 0; i < node->weight_count && node->weight_role[i] == ROLE_WEIGHT;
+         i++) {
         if (node->weight_cols[i] != node->input_cols[0])
             return sdp_fail(err, SDP_INPUT,
                             "\"weight\" %zu has %zu columns; must have %zu, as many as "
@@ -58,8 +60,8 @@ static int passthrough_input(const struct sdp_op_node *node)
 static double flops(const struct sdp_op_node *node, size_t tokens, size_t sequence_length,
                     bool backward)
 {
-    double product = 2.0 * (double)tokens * (double)node->input_cols[0] *
-                     (double)node->output_cols[0];
+    double product =
+        2.0 * (double)tokens * (double)node->input_cols[0] * (double)node->output_cols[0];
 
     (void)sequence_length;
     return backward ? 2.0 * product : product;
@@ -80,7 +82,8 @@ const struct sdp_op sdp_op_linear = {
     .weights =
         (const struct sdp_op_weight[]){
             [ROLE_WEIGHT] = {.name = "weight", .many = true, .decay = true},
-            [ROLE_BIAS] = {.name = "bias", .optional = true, .many = true, .is_vector = true},
+            [ROLE_BIAS] =
+                {.name = "bias", .optional = true, .many = true, .is_vector = true},
             {0},
         },
     .backward_needs_weights = true,

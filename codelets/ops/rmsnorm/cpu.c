@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* CPU twin of `rmsnorm`, fp32: y = x * rstd * (offset + weight). Backward, with n = x * rstd
- * and g = dy * (offset + weight):
- *   dx = rstd * (g - n * mean(g * n)),   dweight = sum over tokens of dy * n. */
+/* CPU twin of `rmsnorm`, fp32: y = x * rstd * (offset + weight). Backward, with n = x *
+ * rstd and g = dy * (offset + weight): dx = rstd * (g - n * mean(g * n)),   dweight = sum
+ * over tokens of dy * n. */
 #include "codelets/common/vector_math.h"
 #include "codelets/ops/ops.h"
 
@@ -20,8 +20,8 @@ static float forward_row(const float *restrict x, const float *restrict weight,
 
 /* Mean of g * n over a row. */
 SDPI_CLONES
-static float mean_product(const float *x, const float *weight, const float *dy, size_t cols,
-                          float rstd, float offset)
+static float mean_product(const float *x, const float *weight, const float *dy,
+                          size_t cols, float rstd, float offset)
 {
     float lanes[SDPI_LANES] = {0.0f};
     size_t c = 0;
@@ -83,8 +83,8 @@ enum sdp_status sdp_rmsnorm_forward_cpu(const struct sdp_op_call *call)
     float *y = call->out[0];
 
     for (size_t t = 0; t < call->batch->tokens; t++)
-        call->aux[0][t] = forward_row(x + t * cols, call->weight[0], y + t * cols, cols, eps,
-                                      offset);
+        call->aux[0][t] =
+            forward_row(x + t * cols, call->weight[0], y + t * cols, cols, eps, offset);
     return SDP_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* CPU twin of `rope`, fp32: each row of qkv is q heads, k heads, v heads. q and k heads are
- * RMS-normalised where a weight is given, then elements i and i + head_dim / 2 turn by the
- * angle position * frequency[i]; v is copied. A head is read as a whole before it is
- * written, so input and output may be the same memory, in both directions. */
+/* CPU twin of `rope`, fp32: each row of qkv is q heads, k heads, v heads. q and k heads
+ * are RMS-normalised where a weight is given, then elements i and i + head_dim / 2 turn
+ * by the angle position * frequency[i]; v is copied. A head is read as a whole before it
+ * is written, so input and output may be the same memory, in both directions. */
 #include "codelets/common/vector_math.h"
 #include "codelets/ops/ops.h"
 #include "codelets/ops/rope/frequencies.h"
@@ -16,8 +16,8 @@ struct angles {
     float cosine[MAX_HALF], sine[MAX_HALF];
 };
 
-/* A call: its heads, frequencies and norms (weights and gradients, [0] of q, [1] of k; NULL
- * where there is none or where it is not wanted). */
+/* A call: its heads, frequencies and norms (weights and gradients, [0] of q, [1] of k;
+ * NULL where there is none or where it is not wanted). */
 struct problem {
     struct sdpi_heads h;
     size_t half;
@@ -130,8 +130,8 @@ static void rotate_back(const float *restrict dy, float *restrict dx,
     }
 }
 
-/* Turns the gradient g of a normalised head into that of x, in place, and adds that of the
- * norm to sum. */
+/* Turns the gradient g of a normalised head into that of x, in place, and adds that of
+ * the norm to sum. */
 SDPI_CLONES
 static void normalise_back(const float *restrict x, const float *restrict norm,
                            float *restrict g, double *restrict sum, size_t head_dim,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Rotary frequencies as Hugging Face transformers computes them. Its roundings to fp32 are
- * kept, for a last bit of a frequency is a visible angle at a far position; only the power
- * is better than there, as it is rounded once. */
+/* Rotary frequencies as Hugging Face transformers computes them. Its roundings to fp32
+ * are kept, for a last bit of a frequency is a visible angle at a far position; only the
+ * power is better than there, as it is rounded once. */
 #include "codelets/ops/rope/frequencies.h"
 
 #define TURN 6.283185307179586 /* 2 pi */
@@ -65,7 +65,8 @@ static float yarn_magnitude(const struct sdp_op_node *node)
     return factor > 1.0 ? (float)(0.1 * log(factor) + 1.0) : 1.0f;
 }
 
-void sdp_rope_frequencies_of(const struct sdp_op_node *node, struct sdp_rope_frequencies *out)
+void sdp_rope_frequencies_of(const struct sdp_op_node *node,
+                             struct sdp_rope_frequencies *out)
 {
     size_t half = (size_t)sdp_op_attr(node, "head_dim") / 2;
     int type = (int)sdp_op_attr(node, "type");

@@ -17,16 +17,22 @@ extern "C" {
 #define SDP_ROPE_MAX_HEAD_DIM 256
 
 /* The words of the attribute `type`, by index. */
-enum sdp_rope_type { SDP_ROPE_DEFAULT = 0, SDP_ROPE_LINEAR, SDP_ROPE_LLAMA3, SDP_ROPE_YARN };
+enum sdp_rope_type {
+    SDP_ROPE_DEFAULT = 0,
+    SDP_ROPE_LINEAR,
+    SDP_ROPE_LLAMA3,
+    SDP_ROPE_YARN
+};
 
 struct sdp_rope_frequencies {
     float inverse[SDP_ROPE_MAX_HEAD_DIM / 2]; /* head_dim / 2 of them are used */
     float magnitude;
 };
 
-/** Fills *out from the node's attributes; head_dim is at most SDP_ROPE_MAX_HEAD_DIM (infer
- * checks it). */
-void sdp_rope_frequencies_of(const struct sdp_op_node *node, struct sdp_rope_frequencies *out);
+/** Fills *out from the node's attributes; head_dim is at most SDP_ROPE_MAX_HEAD_DIM
+ * (infer checks it). */
+void sdp_rope_frequencies_of(const struct sdp_op_node *node,
+                             struct sdp_rope_frequencies *out);
 
 #ifdef __cplusplus
 }

@@ -11,12 +11,14 @@ static enum sdp_status check_norms(const struct sdp_op_node *node, size_t head_d
     enum sdp_status status = SDP_OK;
 
     for (size_t i = 0; status == SDP_OK && i < node->weight_count; i++)
-        status = sdpi_op_check(err, node->op->weights[node->weight_role[i]].name,
-                               node->weight_cols[i], "elements", head_dim, "the head_dim");
+        status =
+            sdpi_op_check(err, node->op->weights[node->weight_role[i]].name,
+                          node->weight_cols[i], "elements", head_dim, "the head_dim");
     return status;
 }
 
-static enum sdp_status check_scaling(const struct sdp_op_node *node, struct sdp_error *err)
+static enum sdp_status check_scaling(const struct sdp_op_node *node,
+                                     struct sdp_error *err)
 {
     int type = (int)sdp_op_attr(node, "type");
     double low = sdp_op_attr(node, "low_freq_factor");
@@ -28,7 +30,8 @@ static enum sdp_status check_scaling(const struct sdp_op_node *node, struct sdp_
                         "\"low_freq_factor\", %.9g",
                         high, low);
     if (type == SDP_ROPE_YARN && sdp_op_attr(node, "theta") <= 1.0)
-        return sdp_fail(err, SDP_INPUT, "\"theta\" is %.9g; must be larger than %d for yarn",
+        return sdp_fail(err, SDP_INPUT,
+                        "\"theta\" is %.9g; must be larger than %d for yarn",
                         sdp_op_attr(node, "theta"), 1);
     return SDP_OK;
 }
@@ -39,8 +42,9 @@ static enum sdp_status infer(struct sdp_op_node *node, struct sdp_error *err)
     enum sdp_status status = sdpi_heads_check(node, err, &h);
 
     if (status == SDP_OK && (h.head_dim % 2 != 0 || h.head_dim > SDP_ROPE_MAX_HEAD_DIM))
-        status = sdp_fail(err, SDP_INPUT, "\"head_dim\" is %zu; must be even and at most %d",
-                          h.head_dim, SDP_ROPE_MAX_HEAD_DIM);
+        status =
+            sdp_fail(err, SDP_INPUT, "\"head_dim\" is %zu; must be even and at most %d",
+                     h.head_dim, SDP_ROPE_MAX_HEAD_DIM);
     if (status == SDP_OK)
         status = check_norms(node, h.head_dim, err);
     if (status == SDP_OK)
@@ -73,7 +77,8 @@ static size_t work_bytes(const struct sdp_op_node *node, size_t tokens,
 
 const struct sdp_op sdp_op_rope = {
     .name = "rope",
-    .summary = "rotary positions of q and k heads, RMS-normalised first where a norm is given",
+    .summary =
+        "rotary positions of q and k heads, RMS-normalised first where a norm is given",
     .inputs = (const char *const[]){"qkv", NULL},
     .outputs = (const char *const[]){"out", NULL},
     .weights =
@@ -86,14 +91,20 @@ const struct sdp_op sdp_op_rope = {
         (const struct sdp_op_attr[]){
             {.name = "heads", .required = true, .min = 1.0, .max = SDPI_OP_MAX_SIZE},
             {.name = "kv_heads", .required = true, .min = 1.0, .max = SDPI_OP_MAX_SIZE},
-            {.name = "head_dim", .required = true, .min = 2.0, .max = SDP_ROPE_MAX_HEAD_DIM},
+            {.name = "head_dim",
+             .required = true,
+             .min = 2.0,
+             .max = SDP_ROPE_MAX_HEAD_DIM},
             {.name = "theta", .fallback = 10000.0, .min = 1.0, .max = 1e30},
             {.name = "type",
              .words = (const char *const[]){"default", "linear", "llama3", "yarn", NULL}},
             {.name = "factor", .fallback = 1.0, .min = 1.0, .max = 1e9},
             {.name = "low_freq_factor", .fallback = 1.0, .min = 1e-6, .max = 1e9},
             {.name = "high_freq_factor", .fallback = 4.0, .min = 1e-6, .max = 1e9},
-            {.name = "original_max_position", .fallback = 8192.0, .min = 1.0, .max = 1e12},
+            {.name = "original_max_position",
+             .fallback = 8192.0,
+             .min = 1.0,
+             .max = 1e12},
             {.name = "attention_factor", .fallback = 0.0, .min = 0.0, .max = 1e9},
             {.name = "beta_fast", .fallback = 32.0, .min = 1e-6, .max = 1e9},
             {.name = "beta_slow", .fallback = 1.0, .min = 1e-6, .max = 1e9},

@@ -13,7 +13,8 @@ static void forward_row(const float *restrict gate, const float *restrict up,
         out[c] = gate[c] * sdpi_sigmoid(gate[c]) * up[c];
 }
 
-/* d gate = dout * up * s * (1 + gate * (1 - s)), d up = dout * gate * s, s = sigmoid(gate). */
+/* d gate = dout * up * s * (1 + gate * (1 - s)), d up = dout * gate * s, s =
+ * sigmoid(gate). */
 SDPI_CLONES
 static void backward_row(const float *restrict gate, const float *restrict up,
                          const float *restrict dout, float *restrict dgate,
@@ -47,7 +48,8 @@ enum sdp_status sdp_swiglu_forward_cpu(const struct sdp_op_call *call)
     float *out = call->out[0];
 
     for (size_t t = 0; t < call->batch->tokens; t++)
-        forward_row(gate + t * 2 * cols, gate + t * 2 * cols + cols, out + t * cols, cols);
+        forward_row(gate + t * 2 * cols, gate + t * 2 * cols + cols, out + t * cols,
+                    cols);
     return SDP_OK;
 }
 

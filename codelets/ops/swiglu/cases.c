@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Shapes of `swiglu`: less than a vector, and with a rest. */
+#include "tests/codelets/op_cases.h"
+
+static const struct sdp_op_case cases[] = {
+    {.label = "one element", .sequences = 1, .length = 1, .inputs = {2}},
+    {.label = "odd", .sequences = 3, .length = 5, .inputs = {2 * 67}},
+    {.label = "even", .sequences = 2, .length = 32, .inputs = {2 * 256}},
+    {.label = "wide", .sequences = 1, .length = 9, .inputs = {2 * 1376}},
+};
+
+const struct sdp_op_cases sdp_op_cases_swiglu = {"swiglu", cases, SDP_COUNT_OF(cases)};
