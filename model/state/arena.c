@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Arenas. Pages are touched by one thread a core, each its own contiguous part, so
- * that memory spreads over the NUMA nodes of the process; then registered with CUDA
- * in pieces. A copy must not cross two registrations: areas that would do so start at the
- * next piece, for which the mapping has room (one largest area a piece). */
+ * that memory spreads over the NUMA nodes of the process. Each area is registered
+ * with CUDA when it is taken: a copy must not cross two registrations, and areas are what copies stay in. */
 #include "model/state/arena.h"
 
 #include "graph/base/log.h"
@@ -21,15 +20,16 @@
 #include <cuda_runtime_api.h>
 #endif
 
-#define PIECE ((size_t)64 << 30)
-#define SLACK ((size_t)8 << 30) /* areas are smaller than this */
+#define PIECE ((size_t)64 << 30) /* larger registrations fail */
 #define PAGE ((size_t)4096)
 
 struct sdp_arena {
     uint8_t *base;
     size_t bytes, used;
-    size_t pinned; /* bytes registered from the start on */
-    bool is_pinned;
+    char *what;
+    bool pin;        /* register areas; false once that has failed */
+    void **pinned;   /* registrations */
+    size_t pinned_count;
 };
 
 /* -- limits ----------------------------------------------------------------------- */
@@ -146,39 +146,48 @@ static void warn_unpinned(const char *what, const char *reason)
              "`ulimit -l unlimited`", what, reason, text);
 }
 
-static void pin_arena(struct sdp_arena *arena, const char *what)
+static void pin_area(struct sdp_arena *arena, uint8_t *area, size_t bytes)
 {
-    if (sdp_cuda_device_count() == 0)
-        return;
-    while (arena->pinned < arena->bytes) {
-        size_t bytes = SDP_MIN(PIECE, arena->bytes - arena->pinned);
-        cudaError_t rc = cudaHostRegister(arena->base + arena->pinned, bytes, cudaHostRegisterPortable);
+    for (size_t done = 0; arena->pin && done < bytes; done += PIECE) {
+        cudaError_t rc = cudaHostRegister(area + done, SDP_MIN(PIECE, bytes - done), cudaHostRegisterPortable);
         if (rc != cudaSuccess) {
             (void)cudaGetLastError(); /* else the next launch would report it */
-            warn_unpinned(what, cudaGetErrorString(rc));
+            warn_unpinned(arena->what, cudaGetErrorString(rc));
+            arena->pin = false;
             return;
         }
-        arena->pinned += bytes;
+        arena->pinned = sdp_xrealloc(arena->pinned, (arena->pinned_count + 1) * sizeof *arena->pinned);
+        arena->pinned[arena->pinned_count++] = area + done;
     }
-    arena->is_pinned = true;
 }
 
 static void unpin_arena(struct sdp_arena *arena)
 {
-    for (size_t done = 0; done < arena->pinned; done += PIECE)
-        if (cudaHostUnregister(arena->base + done) != cudaSuccess)
+    for (size_t i = 0; i < arena->pinned_count; i++)
+        if (cudaHostUnregister(arena->pinned[i]) != cudaSuccess)
             (void)cudaGetLastError();
 }
+
+static bool can_pin(void)
+{
+    return sdp_cuda_device_count() > 0;
+}
 #else
-static void pin_arena(struct sdp_arena *arena, const char *what)
+static void pin_area(struct sdp_arena *arena, uint8_t *area, size_t bytes)
 {
     (void)arena;
-    (void)what;
+    (void)area;
+    (void)bytes;
 }
 
 static void unpin_arena(struct sdp_arena *arena)
 {
     (void)arena;
+}
+
+static bool can_pin(void)
+{
+    return false;
 }
 #endif
 
@@ -188,8 +197,6 @@ enum sdp_status sdp_arena_create(size_t bytes, unsigned threads, bool pin, const
                                  struct sdp_error *err)
 {
     size_t total = sdp_round_up(SDP_MAX(bytes, PAGE), PAGE);
-    if (total > PIECE)
-        total += total / PIECE * SLACK; /* addresses only: what is not taken is not touched */
     enum sdp_status rc = check_limits(bytes, what, err);
     if (rc)
         return rc;
@@ -200,9 +207,9 @@ enum sdp_status sdp_arena_create(size_t bytes, unsigned threads, bool pin, const
     struct sdp_arena *arena = sdp_xcalloc(1, sizeof *arena);
     arena->base = base;
     arena->bytes = total;
-    touch_all(base, sdp_round_up(SDP_MAX(bytes, PAGE), PAGE), threads);
-    if (pin)
-        pin_arena(arena, what);
+    arena->what = sdp_xstrdup(what);
+    arena->pin = pin && can_pin();
+    touch_all(base, total, threads);
     *out = arena;
     return SDP_OK;
 }
@@ -213,19 +220,21 @@ void sdp_arena_destroy(struct sdp_arena *arena)
         return;
     unpin_arena(arena);
     munmap(arena->base, arena->bytes);
+    free(arena->pinned);
+    free(arena->what);
     free(arena);
 }
 
 void *sdp_arena_take(struct sdp_arena *arena, size_t bytes)
 {
     size_t start = arena->used, size = sdp_round_up(bytes, PAGE);
-    if (size && start / PIECE != (start + size - 1) / PIECE && size <= SLACK)
-        start = sdp_round_up(start, PIECE);
     if (start + size > arena->bytes) {
         sdp_warn("internal error: an arena of %zu bytes was asked for %zu more after %zu", arena->bytes, size, start);
         abort();
     }
     arena->used = start + size;
+    if (arena->pin && size)
+        pin_area(arena, arena->base + start, size);
     return arena->base + start;
 }
 
@@ -236,5 +245,5 @@ size_t sdp_arena_bytes(const struct sdp_arena *arena)
 
 bool sdp_arena_is_pinned(const struct sdp_arena *arena)
 {
-    return arena->is_pinned;
+    return arena->pin;
 }

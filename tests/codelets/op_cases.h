@@ -26,9 +26,9 @@ struct sdp_op_case {
     } weights[SDP_OP_MAX_WEIGHTS]; /* ended by rows 0 */
     struct {
         const char *name;
-        double value; /* of a word its index */
+        double value;           /* of a word its index */
     } attrs[SDP_OP_CASE_ATTRS]; /* ended by name NULL; the others have their defaults */
-    bool apart;    /* each weight has memory of its own; else they are one run, in order */
+    bool apart; /* each weight has memory of its own; else they are one run, in order */
     bool in_place; /* din[0] may be dout[0]: tested once more so */
 };
 

@@ -96,7 +96,8 @@ static double normalise(const double *x, const double *gain, double offset, doub
     return rstd;
 }
 
-/* dx += and dgain += of y as normalise() makes it. d rstd / d x_j = -rstd^3 x_j / count. */
+/* dx += and dgain += of y as normalise() makes it. d rstd / d x_j = -rstd^3 x_j / count.
+ */
 static void normalise_back(const double *x, const double *gain, double offset,
                            double rstd, size_t count, const double *dy, double *dx,
                            double *dgain)
@@ -117,9 +118,9 @@ static void rmsnorm_forward(struct sdp_reference *r)
     size_t cols = r->node->input_cols[0];
 
     for (size_t t = 0; t < r->batch->tokens; t++)
-        r->aux[0][t] = normalise(
-            r->in[0] + t * cols, r->weight[0], sdp_op_attr(r->node, "offset"),
-            sdp_op_attr(r->node, "eps"), cols, r->out[0] + t * cols);
+        r->aux[0][t] =
+            normalise(r->in[0] + t * cols, r->weight[0], sdp_op_attr(r->node, "offset"),
+                      sdp_op_attr(r->node, "eps"), cols, r->out[0] + t * cols);
 }
 
 static void rmsnorm_backward(struct sdp_reference *r)
@@ -304,12 +305,9 @@ struct attention {
 
 static struct attention attention_of(const struct sdp_reference *r)
 {
-    struct attention a = {attr_size(r, "heads"),
-                          attr_size(r, "kv_heads"),
-                          attr_size(r, "head_dim"),
-                          r->node->input_cols[0],
-                          r->batch->sequence_length,
-                          attr_size(r, "window"),
+    struct attention a = {attr_size(r, "heads"),        attr_size(r, "kv_heads"),
+                          attr_size(r, "head_dim"),     r->node->input_cols[0],
+                          r->batch->sequence_length,    attr_size(r, "window"),
                           sdp_op_attr(r->node, "scale")};
 
     if (a.scale == 0.0)

@@ -83,11 +83,16 @@ static struct sdp_adamw_args args_of(struct arrays *a, size_t ranks, enum sdp_dt
                                    .ranks = ranks, .gradient_dtype = dtype};
 }
 
+static void set_scalars(struct sdp_adamw_args *args)
+{
+    sdp_adamw_set(args, 1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.7f);
+}
+
 static void run_update(struct arrays *a, size_t ranks, enum sdp_dtype dtype, size_t offset,
                        size_t count)
 {
     struct sdp_adamw_args args = args_of(a, ranks, dtype);
-    sdp_adamw_set(&args, 1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.7f);
+    set_scalars(&args);
     sdp_adamw_block(&args, offset, count, &a->squares);
 }
 
@@ -139,7 +144,7 @@ static void test_versions(enum sdp_isa isa)
     }
 }
 
-/* Blocks one by one give what one version gives for each: the offset moves nothing else. */
+/* Where a block begins and ends does not change its elements, and no others are touched. */
 static void test_outside(void)
 {
     fill_gradients(FILL_NORMAL, 1e-2f);
@@ -158,7 +163,7 @@ static void test_outside(void)
     CHECK(memcmp(got.m + 100, want.m + 100, 37 * sizeof *got.m) == 0);
 }
 
-/* A thread that flushes denormals gets the same bits, and its setting back. */
+/* A thread that flushes denormals or rounds otherwise gets the same bits, and its setting back. */
 static void test_denormals(void)
 {
     fill_gradients(FILL_SMALL, 0);
@@ -179,8 +184,10 @@ static void test_denormals(void)
     CHECK(memcmp(&want, &got, sizeof want) == 0);
 #endif
     got = start;
+    struct sdp_adamw_args args = args_of(&got, 2, SDP_FP32);
+    set_scalars(&args);
     REQUIRE(fesetround(FE_UPWARD) == 0);
-    run_update(&got, 2, SDP_FP32, 0, COUNT);
+    sdp_adamw_block(&args, 0, COUNT, &got.squares);
     CHECK_EQ(fegetround(), FE_UPWARD);
     REQUIRE(fesetround(FE_TONEAREST) == 0);
     CHECK(memcmp(&want, &got, sizeof want) == 0);
@@ -276,7 +283,8 @@ static void test_thousand_steps(void)
     const double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.01;
     fill_state(&got, FILL_NORMAL);
     for (size_t i = 0; i < COUNT; i++) {
-        got.m[i] = got.v[i] = 0;
+        got.m[i] = got.v[i] = plain.m[i] = plain.v[i] = 0;
+        m[i] = v[i] = 0;
         p[i] = plain.p[i] = sdp_master_join(got.weight[i], got.remainder[i]);
     }
     struct sdp_adamw_args args = args_of(&got, 1, SDP_FP32);
@@ -298,8 +306,8 @@ static void test_thousand_steps(void)
         size += p[i] * p[i];
     }
     CHECK(ours <= 1.2 * 1.2 * theirs);
-    CHECK_NEAR(sqrt(ours / size), 0, 5e-6);
-    CHECK_NEAR(apart, 0, 1e-6);
+    CHECK_NEAR(sqrt(ours / size), 0, 1e-5);
+    CHECK_NEAR(apart, 0, 2e-7);
 }
 
 /* Squares of the unscaled sum; the same whether reduced first or in the update's pass, and
@@ -325,7 +333,7 @@ static void test_squares(void)
     const void *reduced[] = {got.out};
     struct sdp_adamw_args args = args_of(&got, 1, SDP_FP32);
     args.gradients = reduced;
-    sdp_adamw_set(&args, 1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.7f);
+    set_scalars(&args);
     sdp_adamw_block(&args, 11, 1000, &got.squares);
     memcpy(got.out, want.out, sizeof got.out);
     CHECK(memcmp(&want, &got, sizeof want) == 0);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shapes of `attention`: sequences of less than a block, of some blocks and a rest; windows
- * from one key to more than the sequence. */
+/* Shapes of `attention`: sequences of less than a block, of some blocks and a rest;
+ * windows from one key to more than the sequence. */
 #include "tests/codelets/op_cases.h"
 
-#define HEADS(h, kv, dim) {"heads", h}, {"kv_heads", kv}, {"head_dim", dim}
+#define HEADS(h, kv, dim)                                                                \
+    {"heads", h}, {"kv_heads", kv},                                                      \
+    {                                                                                    \
+        "head_dim", dim                                                                  \
+    }
 
 static const struct sdp_op_case cases[] = {
     {.label = "one token",
@@ -58,4 +62,5 @@ static const struct sdp_op_case cases[] = {
      .attrs = {HEADS(2, 1, 128), {"window", 66}}},
 };
 
-const struct sdp_op_cases sdp_op_cases_attention = {"attention", cases, SDP_COUNT_OF(cases)};
+const struct sdp_op_cases sdp_op_cases_attention = {"attention", cases,
+                                                    SDP_COUNT_OF(cases)};

@@ -7,6 +7,7 @@
 
 enum sdp_status sdp_attention_forward_cpu(const struct sdp_op_call *call);
 enum sdp_status sdp_attention_backward_cpu(const struct sdp_op_call *call);
-size_t sdp_attention_work_cpu(const struct sdp_op_node *node, size_t tokens, size_t sequence_length, bool backward);
+size_t sdp_attention_work_cpu(const struct sdp_op_node *node, size_t tokens,
+                              size_t sequence_length, bool backward);
 
 #endif

@@ -26,4 +26,5 @@ static const struct sdp_op_case cases[] = {
      .weights = {{0, 16411, 24}}},
 };
 
-const struct sdp_op_cases sdp_op_cases_cross_entropy = {"cross_entropy", cases, SDP_COUNT_OF(cases)};
+const struct sdp_op_cases sdp_op_cases_cross_entropy = {"cross_entropy", cases,
+                                                        SDP_COUNT_OF(cases)};

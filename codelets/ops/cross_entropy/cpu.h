@@ -6,6 +6,7 @@
 #include "graph/op.h"
 
 enum sdp_status sdp_cross_entropy_forward_cpu(const struct sdp_op_call *call);
-size_t sdp_cross_entropy_work_cpu(const struct sdp_op_node *node, size_t tokens, size_t sequence_length, bool backward);
+size_t sdp_cross_entropy_work_cpu(const struct sdp_op_node *node, size_t tokens,
+                                  size_t sequence_length, bool backward);
 
 #endif

@@ -22,4 +22,5 @@ static const struct sdp_op_case cases[] = {
      .weights = {{.rows = 1009, .cols = 256}}},
 };
 
-const struct sdp_op_cases sdp_op_cases_embedding = {"embedding", cases, SDP_COUNT_OF(cases)};
+const struct sdp_op_cases sdp_op_cases_embedding = {"embedding", cases,
+                                                    SDP_COUNT_OF(cases)};

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shapes of `rope`: with and without norms of q and k (roles 0 and 1), all kinds of scaling
- * (type 1 linear, 2 llama3, 3 yarn). Sequences are short, for the angles are in fp32. */
+/* Shapes of `rope`: with and without norms of q and k (roles 0 and 1), all kinds of
+ * scaling (type 1 linear, 2 llama3, 3 yarn). Sequences are short, for the angles are in
+ * fp32. */
 #include "tests/codelets/op_cases.h"
 
-#define HEADS(h, kv, dim) {"heads", h}, {"kv_heads", kv}, {"head_dim", dim}
+#define HEADS(h, kv, dim)                                                                \
+    {"heads", h}, {"kv_heads", kv},                                                      \
+    {                                                                                    \
+        "head_dim", dim                                                                  \
+    }
 
 static const struct sdp_op_case cases[] = {
     {.label = "one token",
