@@ -236,18 +236,19 @@ static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
         if (step == r->trace_first)
             sdp_engine_trace_start(r->engine);
         rc = sdp_engine_submit(r->engine, &sequences, step, err);
-        size_t until = must_drain_after(r, step) || stop_signal ? step : step - 1;
-        while (!rc && waited < until)
+        const int stop = stop_signal; /* read once: it may come at any moment */
+        const bool drain = stop || must_drain_after(r, step);
+        while (!rc && waited < (drain ? step : step - 1))
             rc = finish_step(r, ++waited, err);
-        if (!rc && (stop_signal || must_drain_after(r, step)))
+        if (!rc && drain)
             rc = sdp_engine_drain(r->engine, err);
         if (!rc && step == r->trace_last)
             sdp_engine_trace_stop(r->engine);
-        if (!rc && (stop_signal || is_checkpoint_step(r, step)))
+        if (!rc && (stop || is_checkpoint_step(r, step)))
             rc = save_state(r, step, err);
-        if (!rc && stop_signal && step < r->plan->steps)
+        if (!rc && stop && step < r->plan->steps)
             return sdp_fail(err, SDP_INTERRUPTED, "stopped by signal %d after step %zu; the state is saved: go on with --resume",
-                            (int)stop_signal, step);
+                            stop, step);
     }
     sdp_progress_end();
     return rc;

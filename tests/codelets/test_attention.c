@@ -240,8 +240,8 @@ static double distance(const float *x, const double *reference_x, size_t rows,
             difference += a * a;
             norm += b * b;
         }
-    /* Gradients that are 0 in theory: rounding against inputs of about 1. */
-    return sqrt(difference) / (sqrt(norm) > 1e-3 ? sqrt(norm) : 1.0);
+    /* Gradients that are 0 in theory: rounding against the norm of inputs of about 1 each. */
+    return sqrt(difference / (sqrt(norm) > 1e-3 ? norm : (double)(rows * columns)));
 }
 
 static void check_gradient(const struct data *d, const float *din)
