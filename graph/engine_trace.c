@@ -8,8 +8,11 @@
 
 enum sdp_status sdp_trace_convert(const char *folder, struct sdp_error *err)
 {
-    char *raw = sdp_path_join(folder, "trace.fxt");
-    if (!sdp_path_exists(raw)) {
+    char *raw = sdp_path_join(folder, "trace.fxt"), *written = sdp_path_join(folder, "trace.fxt_0");
+    /* StarPU adds the number of its instance to the suffix it is given. */
+    bool there = sdp_path_exists(written) ? rename(written, raw) == 0 : sdp_path_exists(raw);
+    free(written);
+    if (!there) {
         enum sdp_status rc = sdp_fail(err, SDP_RUNTIME, "%s was not written; is StarPU built with FxT?", raw);
         free(raw);
         return rc;

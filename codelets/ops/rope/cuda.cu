@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(block)
 #pragma unroll
             for (int j = 0; j < J; j++) {
                 const int k = pack_start<N>(p, lane, j);
-                if (slot >= slots || k >= p.half)
+                if (slot >= slots || k >= p.half || !dx) /* no dx: norms only */
                     continue;
                 deliver<T, N>(dx + head + k, a[j], add);
                 deliver<T, N>(dx + head + p.half + k, b[j], add);
@@ -387,7 +387,7 @@ extern "C" enum sdp_status sdp_rope_backward_cuda(const struct sdp_op_call *call
 {
     const Problem p = problem_of(call);
 
-    if (p.tokens == 0 || !call->din[0])
+    if (p.tokens == 0 || (!call->din[0] && call->node->weight_count == 0))
         return SDP_OK;
     SDP_TRY(check(p));
     return SDP_DISPATCH(call->dtype, can_pack(call, p, call->in[0], call->dout[0], call->din[0]), backward, call, p);
