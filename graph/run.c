@@ -172,12 +172,12 @@ static enum sdp_status save_state(struct run *r, size_t step, struct sdp_error *
 static void show_progress(const struct run *r, size_t step, const struct sdp_step_result *result, double seconds)
 {
     size_t tokens = r->plan->sequences_per_step * r->plan->sequence_length;
-    double left = seconds * (double)(r->plan->steps - step);
+    double left = seconds * (double)(r->plan->steps - step), gflops = r->plan->flops / seconds / 1e9;
     if (r->options->quiet)
         return;
-    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %.1f TFLOP/s  %.0f s left", step,
+    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %.1f %sFLOP/s  %.0f s left", step,
                  r->plan->steps, result->loss, result->grad_norm, result->lr, (double)tokens / seconds,
-                 r->plan->flops / seconds / 1e12, left);
+                 gflops < 1e3 ? gflops : gflops / 1e3, gflops < 1e3 ? "G" : "T", left);
 }
 
 static enum sdp_status check_finite(const struct run *r, size_t step, const struct sdp_step_result *result, struct sdp_error *err)

@@ -24,11 +24,29 @@ INLINE __m256i load_halves(const uint16_t *source)
 }
 
 /* The low halves of 8 and 8 elements, side by side. */
-INLINE void store_halves(void *target, __m256i low, __m256i high)
+INLINE void store_halves(void *target, __m256i low, __m256i high, bool stream)
 {
     __m256i mask = _mm256_set1_epi32(0xffff);
     __m256i x = _mm256_packus_epi32(_mm256_and_si256(low, mask), _mm256_and_si256(high, mask));
-    _mm256_storeu_si256(target, _mm256_permute4x64_epi64(x, 0xd8));
+    x = _mm256_permute4x64_epi64(x, 0xd8);
+    if (stream)
+        _mm256_stream_si256(target, x);
+    else
+        _mm256_storeu_si256(target, x);
+}
+
+INLINE void store_floats(float *target, __m256 x, bool stream)
+{
+    if (stream)
+        _mm256_stream_ps(target, x);
+    else
+        _mm256_storeu_ps(target, x);
+}
+
+/* Past an array's end this does nothing. */
+INLINE void ask_for(const void *element)
+{
+    _mm_prefetch((const char *)element + SDPI_ADAMW_AHEAD, _MM_HINT_T0);
 }
 
 INLINE __m256 load(const void *source, enum sdp_dtype dtype, size_t i)
@@ -83,8 +101,8 @@ INLINE void store_split(const struct sdp_adamw_args *a, size_t i, __m256i low, _
 {
     __m256i half = _mm256_set1_epi32(0x8000);
     store_halves(a->weight + i, _mm256_srli_epi32(_mm256_add_epi32(low, half), 16),
-                 _mm256_srli_epi32(_mm256_add_epi32(high, half), 16));
-    store_halves(a->remainder + i, low, high);
+                 _mm256_srli_epi32(_mm256_add_epi32(high, half), 16), false);
+    store_halves(a->remainder + i, low, high, false);
 }
 
 struct squares {
@@ -111,6 +129,10 @@ INLINE void adamw(const struct sdp_adamw_args *args, size_t first, size_t end,
     const struct sdp_adamw_args a = *args; /* stores through a->m cannot change it */
     struct squares s = load_lanes(lanes);
     for (size_t i = first; i < end; i += LANES) {
+        ask_for(a.weight + i);
+        ask_for(a.remainder + i);
+        ask_for(a.m + i);
+        ask_for(a.v + i);
         __m256 low = sum_ranks(a.gradients, a.ranks, dtype, i);
         __m256 high = sum_ranks(a.gradients, a.ranks, dtype, i + HALF);
         add_squares(low, &s.of[0], &s.of[1]);
@@ -144,22 +166,26 @@ INLINE __m256i round_to_halves(__m256 x)
 INLINE void reduce(const struct sdpi_reduce_args *a, size_t first, size_t end,
                    enum sdp_dtype dtype, enum sdp_dtype out_dtype, double *lanes)
 {
+    const char *start = (char *)a->out + first * (out_dtype == SDP_FP32 ? 4 : 2);
+    bool stream = end - first >= SDPI_REDUCE_STREAM && (uintptr_t)start % 64 == 0;
     struct squares s = load_lanes(lanes);
     for (size_t i = first; i < end; i += LANES) {
         __m256 low = one_nan(sum_ranks(a->gradients, a->ranks, dtype, i));
         __m256 high = one_nan(sum_ranks(a->gradients, a->ranks, dtype, i + HALF));
         if (out_dtype == SDP_FP32) {
-            _mm256_storeu_ps((float *)a->out + i, low);
-            _mm256_storeu_ps((float *)a->out + i + HALF, high);
+            store_floats((float *)a->out + i, low, stream);
+            store_floats((float *)a->out + i + HALF, high, stream);
         } else {
             __m256i low_half = round_to_halves(low), high_half = round_to_halves(high);
-            store_halves((uint16_t *)a->out + i, low_half, high_half);
+            store_halves((uint16_t *)a->out + i, low_half, high_half, stream);
             low = _mm256_castsi256_ps(_mm256_slli_epi32(low_half, 16));
             high = _mm256_castsi256_ps(_mm256_slli_epi32(high_half, 16));
         }
         add_squares(low, &s.of[0], &s.of[1]);
         add_squares(high, &s.of[2], &s.of[3]);
     }
+    if (stream)
+        _mm_sfence();
     store_lanes(lanes, &s);
 }
 

@@ -22,9 +22,18 @@ INLINE __m512i load_halves(const uint16_t *source)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)source));
 }
 
-INLINE void store_halves(void *target, __m512i x)
+INLINE void store_halves(void *target, __m512i x, bool stream)
 {
-    _mm256_storeu_si256(target, _mm512_cvtepi32_epi16(x));
+    if (stream)
+        _mm256_stream_si256(target, _mm512_cvtepi32_epi16(x));
+    else
+        _mm256_storeu_si256(target, _mm512_cvtepi32_epi16(x));
+}
+
+/* Past an array's end this does nothing. */
+INLINE void ask_for(const void *element)
+{
+    _mm_prefetch((const char *)element + SDPI_ADAMW_AHEAD, _MM_HINT_T0);
 }
 
 INLINE __m512 load(const void *source, enum sdp_dtype dtype, size_t i)
@@ -61,12 +70,16 @@ INLINE void split(__m512 p, uint16_t *weight, int16_t *remainder)
 {
     __m512i bits = _mm512_castps_si512(one_nan(p));
     __m512i up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
-    store_halves(weight, _mm512_srli_epi32(up, 16));
-    store_halves(remainder, bits);
+    store_halves(weight, _mm512_srli_epi32(up, 16), false);
+    store_halves(remainder, bits, false);
 }
 
 INLINE void update(const struct sdp_adamw_args *a, size_t i, __m512 g)
 {
+    ask_for(a->weight + i);
+    ask_for(a->remainder + i);
+    ask_for(a->m + i);
+    ask_for(a->v + i);
     __m512 p = join(a->weight + i, a->remainder + i);
     __m512 x = _mm512_mul_ps(g, _mm512_set1_ps(a->scale));
     __m512 mx = _mm512_mul_ps(_mm512_set1_ps(a->rest1), x);
@@ -119,18 +132,24 @@ INLINE __m512i round_to_halves(__m512 x)
 INLINE void reduce(const struct sdpi_reduce_args *a, size_t first, size_t end,
                    enum sdp_dtype dtype, enum sdp_dtype out_dtype, double *lanes)
 {
+    const char *start = (char *)a->out + first * (out_dtype == SDP_FP32 ? 4 : 2);
+    bool stream = end - first >= SDPI_REDUCE_STREAM && (uintptr_t)start % 64 == 0;
     __m512d low = _mm512_loadu_pd(lanes), high = _mm512_loadu_pd(lanes + 8);
     for (size_t i = first; i < end; i += LANES) {
         __m512 g = one_nan(sum_ranks(a->gradients, a->ranks, dtype, i));
-        if (out_dtype == SDP_FP32) {
+        if (out_dtype == SDP_FP32 && stream) {
+            _mm512_stream_ps((float *)a->out + i, g);
+        } else if (out_dtype == SDP_FP32) {
             _mm512_storeu_ps((float *)a->out + i, g);
         } else {
             __m512i stored = round_to_halves(g);
-            store_halves((uint16_t *)a->out + i, stored);
+            store_halves((uint16_t *)a->out + i, stored, stream);
             g = _mm512_castsi512_ps(_mm512_slli_epi32(stored, 16));
         }
         add_squares(g, &low, &high);
     }
+    if (stream)
+        _mm_sfence();
     _mm512_storeu_pd(lanes, low);
     _mm512_storeu_pd(lanes + 8, high);
 }

@@ -4,8 +4,8 @@
  *     bench_update [millions of parameters, default 64] [most threads, default all cores]
  * Counted are the bytes that the code names, once for each read and each write: triad 12 an
  * element; update 26 a parameter with one bf16 gradient; reduction of two bf16 gradients to
- * fp32 8; assembly 8. What a core reads only to overwrite (4 bytes for triad, reduction and
- * assembly; the update overwrites nothing unread) is not counted. Best of several passes. */
+ * fp32 8; assembly 8. Not counted is what a core reads only to overwrite: 4 bytes for the
+ * triad, so that it moves 16; none for the others. Best of several passes. */
 #include "codelets/deliver/assemble.h"
 #include "codelets/update/adamw.h"
 
@@ -17,6 +17,7 @@
 
 #define BLOCK  ((size_t)1 << 20) /* parameters a call, as the engine's */
 #define PASSES 7
+#define ANY_ISA ((enum sdp_isa)SDP_ISA_COUNT)
 
 enum work { WORK_TOUCH, WORK_TRIAD, WORK_UPDATE, WORK_REDUCE, WORK_ASSEMBLE };
 
@@ -143,7 +144,7 @@ static const struct column {
 } columns[] = {
     {"triad", WORK_TRIAD, 12, SDP_ISA_C},        {"c", WORK_UPDATE, 26, SDP_ISA_C},
     {"avx2", WORK_UPDATE, 26, SDP_ISA_AVX2},     {"avx512", WORK_UPDATE, 26, SDP_ISA_AVX512},
-    {"reduce", WORK_REDUCE, 8, (enum sdp_isa)SDP_ISA_COUNT},   {"assemble", WORK_ASSEMBLE, 8, (enum sdp_isa)SDP_ISA_COUNT},
+    {"reduce", WORK_REDUCE, 8, ANY_ISA},         {"assemble", WORK_ASSEMBLE, 8, ANY_ISA},
 };
 
 /* All columns in turn, several times, so that a disturbance hits no column alone. */
@@ -152,7 +153,7 @@ static void print_rates(enum sdp_isa best_isa)
     double best[SDP_COUNT_OF(columns)];
     for (size_t pass = 0; pass < PASSES; pass++) {
         for (size_t c = 0; c < SDP_COUNT_OF(columns); c++) {
-            bool any = (int)columns[c].isa == SDP_ISA_COUNT;
+            bool any = columns[c].isa == ANY_ISA;
             if (pass == 0)
                 best[c] = INFINITY;
             if (sdp_adamw_set_isa(any ? best_isa : columns[c].isa))

@@ -351,6 +351,35 @@ static void test_squares(void)
     CHECK(got.squares == sum && sum > 0);
 }
 
+/* Long reductions take another way to memory; aligned or not, into either type. */
+static void test_long_reduction(void)
+{
+    const size_t count = SDPI_REDUCE_STREAM + 37, bytes = (count + 64) * sizeof(float);
+    static const enum sdp_dtype types[] = {SDP_FP32, SDP_BF16};
+    enum sdp_isa isa = sdp_adamw_isa();
+    char *in = sdp_xcalloc(bytes, 1), *memory[2] = {sdp_xcalloc(bytes, 2), sdp_xcalloc(bytes, 2)};
+    for (size_t i = 0; i < bytes / 2; i++) /* as fp32, too, these are ordinary numbers */
+        ((uint16_t *)(void *)in)[i] = sdp_bf16_from_float(draw(FILL_NORMAL, 1.0f));
+    const void *sources[] = {in, in + 16, in + 4};
+    for (size_t k = 0; k < 12; k++) { /* two input types, two output types, three offsets */
+        size_t offset = (size_t[]){0, 1, 16}[k / 4];
+        double squares[2];
+        for (size_t j = 0; j < 2; j++) {
+            char *out = memory[j] + (64 - (uintptr_t)memory[j] % 64);
+            memset(memory[j], 0x77, bytes * 2);
+            REQUIRE(sdp_adamw_set_isa(j == 0 ? SDP_ISA_C : isa));
+            sdp_reduce_block(sources, 3, types[k % 2], out, types[k / 2 % 2], offset,
+                             count, &squares[j]);
+        }
+        size_t shift = 64 - (uintptr_t)memory[0] % 64, other = 64 - (uintptr_t)memory[1] % 64;
+        CHECK(squares[0] == squares[1] && squares[0] > 0);
+        CHECK(memcmp(memory[0] + shift, memory[1] + other, bytes) == 0);
+    }
+    free(in);
+    free(memory[0]);
+    free(memory[1]);
+}
+
 int main(void)
 {
     enum sdp_isa best = sdp_adamw_isa();
@@ -366,6 +395,7 @@ int main(void)
         test_one_step();
         test_thousand_steps();
         test_squares();
+        test_long_reduction();
         test_versions((enum sdp_isa)isa);
     }
     return sdp_test_end();

@@ -72,10 +72,37 @@ static void test_places(void)
     CHECK_EQ(wrong, 0);
 }
 
+/* Long enough for another way to memory, with out aligned and not. */
+static void test_long(void)
+{
+    const size_t count = ((size_t)1 << 18) + 13;
+    uint16_t *w = sdp_xcalloc(count, sizeof *w);
+    int16_t *r = sdp_xcalloc(count, sizeof *r);
+    float *long_out = sdp_xcalloc(count + 8, sizeof *long_out);
+    for (size_t i = 0; i < count; i++) {
+        w[i] = (uint16_t)sdp_random_u64(7, i);
+        r[i] = (int16_t)(uint16_t)sdp_random_u64(9, i);
+    }
+    for (size_t at = 0; at < 5; at++) {
+        size_t wrong = 0;
+        long_out[at + count] = -77.0f;
+        sdp_assemble(w, r, long_out + at, count);
+        for (size_t i = 0; i < count; i++)
+            wrong += sdp_bits_from_float(long_out[at + i]) !=
+                     sdp_bits_from_float(sdp_master_join(w[i], r[i]));
+        CHECK_EQ(wrong, 0);
+        CHECK(long_out[at + count] == -77.0f);
+    }
+    free(w);
+    free(r);
+    free(long_out);
+}
+
 int main(void)
 {
     test_values();
     test_round_trip();
     test_places();
+    test_long();
     return sdp_test_end();
 }
