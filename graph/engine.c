@@ -299,7 +299,7 @@ static enum sdp_status start_starpu(struct sdp_engine *e, const struct sdp_engin
 
 /* -- devices --------------------------------------------------------------------------------- */
 
-static void choose_workers(struct sdp_engine *e)
+static enum sdp_status choose_workers(struct sdp_engine *e, struct sdp_error *err)
 {
     int cpu[STARPU_NMAXWORKERS], cuda[STARPU_NMAXWORKERS];
     size_t cpus = (size_t)starpu_worker_get_ids_by_type(STARPU_CPU_WORKER, cpu, STARPU_NMAXWORKERS);
@@ -310,12 +310,17 @@ static void choose_workers(struct sdp_engine *e)
         if (!e->plan->cuda)
             continue;
         d->compute_worker = i < gpus ? cuda[i] : -1;
+        if (d->compute_worker < 0)
+            return sdp_fail(err, SDP_RUNTIME, "StarPU uses %zu of %zu GPUs; is STARPU_NCUDA set?", gpus,
+                            e->plan->device_count);
+        d->compute_mask[d->compute_worker / 32] = 1u << (d->compute_worker % 32);
         d->node = starpu_worker_get_memory_node((unsigned)d->compute_worker);
         if (cpus < 2 * gpus + 1)
             continue; /* too few cores to reserve any: copies wait on whichever worker is free */
         d->deliver_worker = cpu[2 * i];
         d->drain_worker = cpu[2 * i + 1];
     }
+    return SDP_OK;
 }
 
 #ifdef SDP_HAVE_CUDA
@@ -636,10 +641,10 @@ enum sdp_status sdp_engine_create(const struct sdp_plan *plan, struct sdp_host_s
     e->trace_dir = options->trace_dir;
     sdpi_engine_allocate(e, plan, state);
     enum sdp_status rc = start_starpu(e, options, err);
-    if (!rc) {
-        choose_workers(e);
+    if (!rc)
+        rc = choose_workers(e, err);
+    if (!rc)
         register_state(e);
-    }
     for (size_t d = 0; !rc && d < plan->device_count; d++)
         rc = create_device(e, &e->devices[d], err);
     if (!rc)

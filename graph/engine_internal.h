@@ -26,6 +26,7 @@ struct sdpi_device {
     size_t index, first_rank, ranks;
     unsigned node;              /* StarPU memory node */
     int compute_worker, deliver_worker, drain_worker; /* -1: any */
+    uint32_t compute_mask[(STARPU_NMAXWORKERS + 31) / 32]; /* the bit of compute_worker */
     struct sdp_compute_device compute;
     struct starpu_codelet deliver; /* with this device's node */
     uint8_t *memory;            /* one area for all of the below; CUDA: device memory */

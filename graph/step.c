@@ -306,6 +306,11 @@ static void begin_compute(struct visit *v, size_t k, struct sdpi_builder *b)
     info->flops = backward ? plan->backward_flops + plan->recompute_flops : plan->forward_flops;
     if (k == 0)
         info->flags |= SDP_TASK_FIRST_OF_VISIT;
+    if (b->task && e->plan->cuda) { /* its buffers lie on this GPU: no other worker may take it, whatever the policy */
+        b->task->where = STARPU_CUDA;
+        b->task->workerids = d->compute_mask;
+        b->task->workerids_len = SDP_COUNT_OF(d->compute_mask);
+    }
     b->arg->u.compute = (struct sdp_compute_args){
         .plan = plan, .storage = &e->graph->storages[v->storage], .device = &d->compute,
         .elements = e->state->storages[v->storage].count,

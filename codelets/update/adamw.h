@@ -68,9 +68,24 @@ bool sdp_adamw_set_isa(enum sdp_isa isa);
  * before the whole step's norm is known, and their lines need not be read to be written. */
 #define SDPI_REDUCE_STREAM ((size_t)1 << 16)
 
-/* How far ahead of the update its arrays are asked for, in bytes: with five and more of
- * them one core gains a tenth over what the processor foresees by itself. */
+/* Asks for the arrays' cache lines this many bytes ahead of elements [i, i + 16), each line
+ * once; past an array's end that does nothing. With five arrays and more, one core gains
+ * nearly a tenth over what the processor foresees by itself (Zen 4). */
 #define SDPI_ADAMW_AHEAD 2048
+
+static inline __attribute__((always_inline)) void sdpi_adamw_ask(const struct sdp_adamw_args *a,
+                                                                 size_t i, enum sdp_dtype dtype)
+{
+    size_t wide = i * 4 + SDPI_ADAMW_AHEAD, narrow = i * 2 + SDPI_ADAMW_AHEAD; /* bytes */
+    __builtin_prefetch((const char *)a->m + wide);
+    __builtin_prefetch((const char *)a->v + wide);
+    if (i & 16) { /* 32 narrow elements make a line */
+        __builtin_prefetch((const char *)a->weight + narrow);
+        __builtin_prefetch((const char *)a->remainder + narrow);
+    }
+    for (size_t r = 0; r < a->ranks && (dtype == SDP_FP32 || (i & 16)); r++)
+        __builtin_prefetch((const char *)a->gradients[r] + (dtype == SDP_FP32 ? wide : narrow));
+}
 
 /* One reduction: the arguments of sdp_reduce_block. */
 struct sdpi_reduce_args {

@@ -43,12 +43,6 @@ INLINE void store_floats(float *target, __m256 x, bool stream)
         _mm256_storeu_ps(target, x);
 }
 
-/* Past an array's end this does nothing. */
-INLINE void ask_for(const void *element)
-{
-    _mm_prefetch((const char *)element + SDPI_ADAMW_AHEAD, _MM_HINT_T0);
-}
-
 INLINE __m256 load(const void *source, enum sdp_dtype dtype, size_t i)
 {
     if (dtype == SDP_FP32)
@@ -129,10 +123,7 @@ INLINE void adamw(const struct sdp_adamw_args *args, size_t first, size_t end,
     const struct sdp_adamw_args a = *args; /* stores through a->m cannot change it */
     struct squares s = load_lanes(lanes);
     for (size_t i = first; i < end; i += LANES) {
-        ask_for(a.weight + i);
-        ask_for(a.remainder + i);
-        ask_for(a.m + i);
-        ask_for(a.v + i);
+        sdpi_adamw_ask(&a, i, dtype);
         __m256 low = sum_ranks(a.gradients, a.ranks, dtype, i);
         __m256 high = sum_ranks(a.gradients, a.ranks, dtype, i + HALF);
         add_squares(low, &s.of[0], &s.of[1]);

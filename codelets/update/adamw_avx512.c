@@ -30,12 +30,6 @@ INLINE void store_halves(void *target, __m512i x, bool stream)
         _mm256_storeu_si256(target, _mm512_cvtepi32_epi16(x));
 }
 
-/* Past an array's end this does nothing. */
-INLINE void ask_for(const void *element)
-{
-    _mm_prefetch((const char *)element + SDPI_ADAMW_AHEAD, _MM_HINT_T0);
-}
-
 INLINE __m512 load(const void *source, enum sdp_dtype dtype, size_t i)
 {
     if (dtype == SDP_FP32)
@@ -76,10 +70,6 @@ INLINE void split(__m512 p, uint16_t *weight, int16_t *remainder)
 
 INLINE void update(const struct sdp_adamw_args *a, size_t i, __m512 g)
 {
-    ask_for(a->weight + i);
-    ask_for(a->remainder + i);
-    ask_for(a->m + i);
-    ask_for(a->v + i);
     __m512 p = join(a->weight + i, a->remainder + i);
     __m512 x = _mm512_mul_ps(g, _mm512_set1_ps(a->scale));
     __m512 mx = _mm512_mul_ps(_mm512_set1_ps(a->rest1), x);
@@ -101,6 +91,7 @@ INLINE void adamw(const struct sdp_adamw_args *args, size_t first, size_t end,
     const struct sdp_adamw_args a = *args; /* stores through a->m cannot change it */
     __m512d low = _mm512_loadu_pd(lanes), high = _mm512_loadu_pd(lanes + 8);
     for (size_t i = first; i < end; i += LANES) {
+        sdpi_adamw_ask(&a, i, dtype);
         __m512 g = sum_ranks(a.gradients, a.ranks, dtype, i);
         add_squares(g, &low, &high);
         update(&a, i, g);

@@ -2,10 +2,9 @@
 /* Blocks, chunks and arrays of the host state. */
 #include "model/state/host_state.h"
 
-#include "graph/base/log.h"
+#include "model/state/limits.h"
 #include "model/state/normal.h"
 
-#include <hwloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -19,15 +18,19 @@ static size_t block_count_of(const struct sdp_storage *storage)
     return count;
 }
 
-static void make_blocks(const struct sdp_storage *storage, struct sdp_state_storage *out, size_t *index)
+static void make_blocks(const struct sdp_storage *storage, struct sdp_state_storage *out,
+                        size_t *index)
 {
     out->blocks = sdp_xcalloc(block_count_of(storage), sizeof *out->blocks);
     for (size_t p = 0; p < storage->param_count; p++) {
         const struct sdp_param *param = &storage->params[p];
         for (size_t done = 0; done < param->count; done += SDP_BLOCK)
             out->blocks[out->block_count++] =
-                (struct sdp_block){.offset = param->offset + done, .count = SDP_MIN(SDP_BLOCK, param->count - done),
-                                   .param = p, .index = (*index)++, .decay = param->decay};
+                (struct sdp_block){.offset = param->offset + done,
+                                   .count = SDP_MIN(SDP_BLOCK, param->count - done),
+                                   .param = p,
+                                   .index = (*index)++,
+                                   .decay = param->decay};
     }
 }
 
@@ -55,7 +58,7 @@ static size_t cut(struct sdp_state_storage *s, size_t elements, struct sdp_chunk
 
 static void make_chunks(struct sdp_state_storage *s, size_t chunk_bytes)
 {
-    size_t elements = SDP_MAX(chunk_bytes / 2, (size_t)1);
+    size_t elements = SDP_MAX(chunk_bytes / 2 + chunk_bytes % 2, (size_t)1);
     while (cut(s, elements, NULL) > SDP_MAX_CHUNKS)
         elements += elements / 4 + 1;
     s->chunk_count = cut(s, elements, NULL);
@@ -93,14 +96,15 @@ size_t sdp_host_state_bytes(const struct sdp_model_graph *graph)
     return bytes;
 }
 
-enum sdp_status sdp_host_state_create(const struct sdp_model_graph *graph, const struct sdp_host_state_options *options,
+enum sdp_status sdp_host_state_create(const struct sdp_model_graph *graph,
+                                      const struct sdp_host_state_options *options,
                                       struct sdp_host_state **out, struct sdp_error *err)
 {
     struct sdp_host_state *state = NULL;
     enum sdp_status rc = sdp_host_state_layout(graph, options->chunk_bytes, &state, err);
     if (!rc)
-        rc = sdp_arena_create(sdp_host_state_bytes(graph), options->threads, options->pin, "the host state",
-                              &state->arena, err);
+        rc = sdp_arena_create(sdp_host_state_bytes(graph), options->threads, options->pin,
+                              "the host state", &state->arena, err);
     if (rc) {
         sdp_host_state_destroy(state);
         return rc;
@@ -108,7 +112,8 @@ enum sdp_status sdp_host_state_create(const struct sdp_model_graph *graph, const
     for (size_t s = 0; s < graph->storage_count; s++) {
         struct sdp_state_storage *storage = &state->storages[s];
         storage->weight = sdp_arena_take(state->arena, storage->count * sizeof *storage->weight);
-        storage->remainder = sdp_arena_take(state->arena, storage->count * sizeof *storage->remainder);
+        storage->remainder =
+            sdp_arena_take(state->arena, storage->count * sizeof *storage->remainder);
         storage->m = sdp_arena_take(state->arena, storage->count * sizeof *storage->m);
         storage->v = sdp_arena_take(state->arena, storage->count * sizeof *storage->v);
     }
@@ -131,8 +136,8 @@ void sdp_host_state_destroy(struct sdp_host_state *state)
 
 /* -- values -------------------------------------------------------------------------------- */
 
-void sdp_host_state_set(struct sdp_host_state *state, size_t storage, size_t param, size_t first, size_t count,
-                        const float *values)
+void sdp_host_state_set(struct sdp_host_state *state, size_t storage, size_t param, size_t first,
+                        size_t count, const float *values)
 {
     struct sdp_state_storage *s = &state->storages[storage];
     size_t offset = state->graph->storages[storage].params[param].offset + first;
@@ -140,8 +145,8 @@ void sdp_host_state_set(struct sdp_host_state *state, size_t storage, size_t par
         sdp_master_split(values[i], &s->weight[offset + i], &s->remainder[offset + i]);
 }
 
-void sdp_host_state_get(const struct sdp_host_state *state, size_t storage, size_t param, size_t first, size_t count,
-                        float *values)
+void sdp_host_state_get(const struct sdp_host_state *state, size_t storage, size_t param,
+                        size_t first, size_t count, float *values)
 {
     const struct sdp_state_storage *s = &state->storages[storage];
     size_t offset = state->graph->storages[storage].params[param].offset + first;
@@ -181,33 +186,21 @@ static void *init_thread(void *arg)
         size_t index = __atomic_fetch_add(&init->next, 1, __ATOMIC_RELAXED), storage = 0;
         if (index >= state->block_count)
             return NULL;
-        while (index >= state->storages[storage].blocks[0].index + state->storages[storage].block_count)
-            storage++;
-        init_block(init, storage, &state->storages[storage].blocks[index - state->storages[storage].blocks[0].index]);
+        while (index >= state->storages[storage].block_count) /* which may be 0 */
+            index -= state->storages[storage++].block_count;
+        init_block(init, storage, &state->storages[storage].blocks[index]);
     }
-}
-
-static unsigned all_cores(void)
-{
-    hwloc_topology_t topology;
-    int cores = 1;
-    if (hwloc_topology_init(&topology))
-        return 1;
-    if (hwloc_topology_load(topology) == 0)
-        cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-    hwloc_topology_destroy(topology);
-    return cores > 0 ? (unsigned)cores : 1;
 }
 
 void sdp_host_state_init_random(struct sdp_host_state *state, uint64_t seed, unsigned threads)
 {
     struct init init = {state, seed, 0};
-    unsigned count = threads ? threads : all_cores(), started = 0;
+    unsigned count = sdpi_thread_count(threads), started = 0;
     pthread_t *others = sdp_xcalloc(count, sizeof *others);
     while (started + 1 < count && pthread_create(&others[started], NULL, init_thread, &init) == 0)
         started++;
     init_thread(&init);
     for (unsigned i = 0; i < started; i++)
-        pthread_join(others[i], NULL);
+        (void)pthread_join(others[i], NULL);
     free(others);
 }

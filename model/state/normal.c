@@ -39,20 +39,25 @@ static inline __attribute__((always_inline)) void turn(float t, float *sine, flo
 {
     float x = t * 6.28318531f, z = x * x;
     *sine = x * (1.0f + z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f)));
-    *cosine = 1.0f - 0.5f * z + z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+    *cosine =
+        1.0f - 0.5f * z +
+        z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
 }
 
-SDP_VECTOR static void fill_pairs(float *values, uint64_t key, uint64_t first, size_t pairs, float std)
+SDP_VECTOR static void fill_pairs(float *values, uint64_t key, uint64_t first, size_t pairs,
+                                  float std)
 {
     for (size_t i = 0; i < pairs; i++) {
         uint64_t bits = mix(mix(key) + first + i);
         float u = ((float)(uint32_t)(bits >> 41) + 0.5f) * 1.1920929e-7f; /* 23 bits, never 0 */
-        float t = (float)(int32_t)(uint32_t)((bits >> 10) & 0x1fffffu) * 1.1920929e-7f - 0.125f; /* 21 bits */
+        float t = (float)(int32_t)(uint32_t)((bits >> 10) & 0x1fffffu) * 1.1920929e-7f -
+                  0.125f; /* 21 bits */
         uint32_t quarter = (uint32_t)bits & 3u;
         float radius = std * sqrtf(-2.0f * log_of(u)), s, c;
         turn(t, &s, &c);
         float a = quarter & 1u ? s : c, b = quarter & 1u ? c : s;
-        float sign_a = quarter & 2u ? -radius : radius, sign_b = (quarter + 1u) & 2u ? -radius : radius;
+        float sign_a = quarter & 2u ? -radius : radius,
+              sign_b = (quarter + 1u) & 2u ? -radius : radius;
         values[2 * i] = sign_a * a;
         values[2 * i + 1] = sign_b * b;
     }
