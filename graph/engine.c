@@ -206,7 +206,7 @@ void sdpi_engine_free(struct sdp_engine *e)
 
 /* -- StarPU ------------------------------------------------------------------------------- */
 
-/* The plug-in lies next to the program in a build folder, or in the library folder. */
+/* The plug-in lies next to the program in a build folder, or in the library folder of its prefix. */
 static bool find_plugin(char *path, size_t size)
 {
     char program[PATH_MAX - 64];
@@ -217,6 +217,9 @@ static bool find_plugin(char *path, size_t size)
         for (int up = 0; up < 2 && slash; up++) { /* its folder, then the one above (tests) */
             *slash = 0;
             snprintf(path, size, "%s/libslidedp-policies.so", program);
+            if (sdp_path_exists(path))
+                return true;
+            snprintf(path, size, "%s/" SDP_LIBDIR "/libslidedp-policies.so", program);
             if (sdp_path_exists(path))
                 return true;
             slash = strrchr(program, '/');

@@ -19,18 +19,22 @@
 
 /* -- machine ------------------------------------------------------------------------ */
 
+/* Cores that this process may use: the topology's, within its own CPU binding (taskset, batch systems). */
 static size_t allowed_cores(void)
 {
     hwloc_topology_t topology;
-    size_t cores = 1;
-    if (hwloc_topology_init(&topology) == 0) {
-        if (hwloc_topology_load(topology) == 0) {
-            int n = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-            cores = n > 0 ? (size_t)n : 1;
-        }
-        hwloc_topology_destroy(topology);
+    int cores = 0;
+    if (hwloc_topology_init(&topology))
+        return 1;
+    if (hwloc_topology_load(topology) == 0) {
+        hwloc_bitmap_t bound = hwloc_bitmap_alloc();
+        cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+        if (bound && hwloc_get_cpubind(topology, bound, HWLOC_CPUBIND_PROCESS) == 0)
+            cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, bound, HWLOC_OBJ_CORE);
+        hwloc_bitmap_free(bound);
     }
-    return cores;
+    hwloc_topology_destroy(topology);
+    return cores > 0 ? (size_t)cores : 1;
 }
 
 static size_t largest_divisor(size_t n, size_t limit)

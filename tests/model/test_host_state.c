@@ -174,6 +174,26 @@ static void test_large_layout(void)
     free_graph(graph);
 }
 
+/* One block more than chunks are allowed, and exactly as many. */
+static void test_chunk_limit(void)
+{
+    struct sdp_error err = SDP_ERROR_INIT;
+
+    for (size_t blocks = SDP_MAX_CHUNKS; blocks <= SDP_MAX_CHUNKS + 1; blocks++) {
+        struct sdp_model_graph *graph = sdp_xcalloc(1, sizeof *graph);
+        struct sdp_host_state *state = NULL;
+
+        graph->storage_count = 1;
+        graph->storages = sdp_xcalloc(1, sizeof *graph->storages);
+        add_param(&graph->storages[0], "edge", blocks, SDP_BLOCK, 1, 0);
+        REQUIRE_OK(sdp_host_state_layout(graph, 1, &state, &err), &err);
+        check_chunks(&state->storages[0], 1);
+        CHECK_EQ(state->storages[0].chunk_count, blocks == SDP_MAX_CHUNKS ? blocks : 33);
+        sdp_host_state_destroy(state);
+        free_graph(graph);
+    }
+}
+
 /* -- memory ------------------------------------------------------------------------- */
 
 static void test_arena(void)
@@ -397,6 +417,12 @@ static void test_init(struct sdp_model_graph *graph)
             sdp_host_state_get(other, BLOCK, p, i, 1, value);
             CHECK(value[0] == (float)graph->storages[BLOCK].params[p].init_value);
         }
+    for (size_t b = 0; b < one->storages[TABLE].block_count; b++) { /* the index goes on */
+        uint64_t key = sdp_random_key(42, graph->storages[TABLE].params[0].name);
+        sdpi_fill_normal(moved, key, b * SDP_BLOCK + 5000, 2, 0.02f);
+        sdp_host_state_get(one, TABLE, 0, b * SDP_BLOCK + 5000, 2, value);
+        CHECK(memcmp(value, moved, sizeof value) == 0);
+    }
     /* By name and index, not by place: the same name elsewhere gives the same numbers. */
     sdp_host_state_get(other, MANY, 3, 98, 2, value);
     free(graph->storages[MANY].params[144].name);
@@ -476,6 +502,7 @@ int main(void)
     test_limits();
     test_layout(graph);
     test_large_layout();
+    test_chunk_limit();
     test_state_memory(graph);
     test_set_get(graph);
     test_normal_parts();
