@@ -489,6 +489,17 @@ static enum sdp_status choose_activations(struct sdp_plan *plan, struct sdp_erro
     }
 }
 
+/* The metrics task reads one loss a rank and micro-batch, and a task has a limited number of buffers. */
+static enum sdp_status check_micro_batches(const struct sdp_plan *plan, struct sdp_error *err)
+{
+    size_t losses = plan->ranks * plan->micro_batches;
+    if (losses <= SDP_MAX_MICRO_BATCHES)
+        return SDP_OK;
+    return sdp_fail_at(err, SDP_INPUT, plan->job->path, "/train/tokens_per_step", 0, 0,
+                       "makes %zu micro-batches a step over all ranks; at most %d are possible: raise "
+                       "runtime.micro_batch or lower train.tokens_per_step", losses, SDP_MAX_MICRO_BATCHES);
+}
+
 static void count_tasks(struct sdp_plan *plan)
 {
     struct sdp_task_counts *t = &plan->tasks;
@@ -534,6 +545,8 @@ enum sdp_status sdp_plan_create(const struct sdp_job *job, const struct sdp_mode
         choose_slots(plan);
         rc = choose_activations(plan, err);
     }
+    if (!rc)
+        rc = check_micro_batches(plan, err);
     if (rc) {
         sdp_plan_destroy(plan);
         return rc;

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #define SDP_MAX_DEVICES 16
+#define SDP_MAX_MICRO_BATCHES 220 /* of one step, all ranks */
 #define SDP_STEPS_IN_FLIGHT 3 /* batches, losses and norms are kept for so many steps */
 
 /* Storages with the same size and the same chunks share slots. */

@@ -126,6 +126,9 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
         return rc;
     r->trace_first = r->options->trace_first ? r->options->trace_first : r->job->trace.first;
     r->trace_last = r->options->trace_first ? r->options->trace_last : r->job->trace.last;
+    if (r->trace_last > r->plan->steps)
+        return sdp_fail(err, SDP_INPUT, "--trace %zu:%zu: the run has %zu steps", r->trace_first, r->trace_last,
+                        r->plan->steps);
     struct sdp_engine_options options = {.policy = r->options->policy ? r->options->policy : r->job->runtime.policy,
                                          .trace_dir = r->trace_first ? r->output.trace : NULL};
     if (options.trace_dir)

@@ -548,7 +548,7 @@ static enum sdp_status submit_metrics(struct sdp_engine *e, size_t step, double 
     sdpi_task_begin(&b, e, &sdp_codelet_metrics, SDP_TASK_METRICS, step);
     for (size_t d = 0; d < e->plan->device_count; d++) {
         size_t per_step = sdpi_per_step(e, &e->devices[d]);
-        for (size_t k = 0; k < per_step && b.count < SDPI_MAX_BUFFERS - 2; k++)
+        for (size_t k = 0; k < per_step; k++)
             sdpi_task_buffer(&b, &e->devices[d].losses[r * per_step + k], STARPU_R);
     }
     struct done *done = NULL;

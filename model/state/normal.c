@@ -4,7 +4,7 @@
  * 2n and 2n + 1 come from one 64-bit mix of (key, n). */
 #include "model/state/normal.h"
 
-#include "codelets/common/vector.h"
+#include "codelets/common/vector_math.h"
 
 static inline __attribute__((always_inline)) uint64_t mix(uint64_t x)
 {
@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void turn(float t, float *sine, flo
         z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
 }
 
-SDP_VECTOR static void fill_pairs(float *values, uint64_t key, uint64_t first, size_t pairs,
+SDPI_CLONES static void fill_pairs(float *values, uint64_t key, uint64_t first, size_t pairs,
                                   float std)
 {
     for (size_t i = 0; i < pairs; i++) {
