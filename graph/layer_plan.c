@@ -174,6 +174,128 @@ static void mark_recompute(struct planner *p)
     }
 }
 
+/* -- the ladder of what is saved ------------------------------------------------------ */
+
+/* An operation whose outputs may be saved. */
+struct rung {
+    size_t op;
+    double seconds_per_byte; /* in units of a product's time for one FLOP */
+};
+
+/* How many times longer a FLOP of attention takes than one of a plain product (measured on an H200: about 450 and
+ * 740 TFLOP/s); only the order of rungs depends on it. */
+#define ATTENTION_SLOWNESS 1.6
+
+static double op_cost(const struct planner *p, size_t o)
+{
+    const struct sdp_op_node *node = &p->layer->ops[o].node;
+    double flops = node->op->flops(node, p->plan->tokens, p->plan->sequence_length, false);
+    return node->weight_count ? flops : flops * ATTENTION_SLOWNESS;
+}
+
+static bool at_hand(const struct planner *p, int t)
+{
+    return t < 0 || t == p->layer->input || p->needed[t];
+}
+
+/* Cost of an operation and of those it makes run again because their outputs are not needed otherwise. */
+static double chain_cost(const struct planner *p, size_t o)
+{
+    const struct sdp_layer_op *op = &p->layer->ops[o];
+    double cost = op_cost(p, o);
+    for (size_t i = 0; i < op->node.input_count; i++)
+        if (!at_hand(p, op->inputs[i]))
+            cost += chain_cost(p, (size_t)p->layer->tensors[op->inputs[i]].producer);
+    return cost;
+}
+
+/* Bytes of an operation's outputs that the backward pass needs (the boundary output is kept anyhow). */
+static size_t needed_bytes(const struct planner *p, size_t o)
+{
+    const struct sdp_layer_op *op = &p->layer->ops[o];
+    size_t bytes = 0;
+    for (size_t i = 0; i < op->node.output_count; i++)
+        if (p->needed[op->outputs[i]] && op->outputs[i] != p->layer->output)
+            bytes += tensor_bytes(p->plan, (size_t)op->outputs[i]);
+    for (size_t i = 0; i < op->node.aux_count; i++)
+        if (p->needed[op->aux[i]])
+            bytes += tensor_bytes(p->plan, (size_t)op->aux[i]);
+    return bytes;
+}
+
+static size_t missing_input_bytes(const struct planner *p, size_t o)
+{
+    const struct sdp_layer_op *op = &p->layer->ops[o];
+    size_t bytes = 0;
+    for (size_t i = 0; i < op->node.input_count; i++)
+        if (!at_hand(p, op->inputs[i]))
+            bytes += tensor_bytes(p->plan, (size_t)op->inputs[i]);
+    return bytes;
+}
+
+static int by_worth(const void *a, const void *b)
+{
+    const struct rung *x = a, *y = b;
+    if (x->seconds_per_byte != y->seconds_per_byte)
+        return x->seconds_per_byte < y->seconds_per_byte ? 1 : -1;
+    return (x->op > y->op) - (x->op < y->op);
+}
+
+/* Walks the operations backwards: a cheap one whose inputs are at hand, or smaller than its outputs, runs again
+ * (its inputs are then needed too); any other is a rung. `needed` is left as all rungs make it. */
+static size_t find_rungs(struct planner *p, struct rung *rungs)
+{
+    size_t count = 0;
+    for (size_t o = p->layer->op_count; o-- > 0;) {
+        const struct sdp_layer_op *op = &p->layer->ops[o];
+        size_t bytes = needed_bytes(p, o);
+        if (!bytes)
+            continue;
+        if (op_cost(p, o) > 0 || missing_input_bytes(p, o) >= bytes) {
+            rungs[count++] = (struct rung){o, chain_cost(p, o) / (double)bytes};
+            continue;
+        }
+        for (size_t i = 0; i < op->node.input_count; i++)
+            if (op->inputs[i] >= 0)
+                p->needed[op->inputs[i]] = true;
+    }
+    qsort(rungs, count, sizeof *rungs, by_worth);
+    return count;
+}
+
+static void save_outputs(struct planner *p, size_t o)
+{
+    const struct sdp_layer_op *op = &p->layer->ops[o];
+    for (size_t i = 0; i < op->node.output_count; i++)
+        p->plan->saved[op->outputs[i]] = p->needed[op->outputs[i]] && op->outputs[i] != p->layer->output;
+    for (size_t i = 0; i < op->node.aux_count; i++)
+        p->plan->saved[op->aux[i]] = p->needed[op->aux[i]];
+}
+
+/* Fills `saved`; afterwards `needed` is again what the backward operations themselves read. */
+static void choose_saved(struct planner *p, size_t level)
+{
+    const struct sdp_layer *layer = p->layer;
+    if (layer->is_loss) {
+        p->plan->levels = 1;
+        return;
+    }
+    struct rung *rungs = sdp_xcalloc(layer->op_count + 1, sizeof *rungs);
+    bool *read = sdp_xcalloc(layer->tensor_count + 1, sizeof *read);
+    memcpy(read, p->needed, layer->tensor_count * sizeof *read);
+    size_t count = find_rungs(p, rungs);
+    p->plan->levels = count + 2;
+    p->plan->level = SDP_MIN(level, p->plan->levels - 1);
+    for (size_t k = 0; k < count && k < p->plan->level; k++)
+        save_outputs(p, rungs[k].op);
+    memcpy(p->needed, read, layer->tensor_count * sizeof *read);
+    if (p->plan->level == p->plan->levels - 1)
+        for (size_t t = 0; t < layer->tensor_count; t++)
+            p->plan->saved[t] = p->needed[t] && (int)t != layer->input && (int)t != layer->output;
+    free(rungs);
+    free(read);
+}
+
 /* -- backward: gradients ------------------------------------------------------------ */
 
 static size_t backward_moment(const struct sdp_layer *layer, size_t o)
@@ -351,7 +473,7 @@ static enum sdp_status check_twins(const struct sdp_layer *layer, bool cuda, str
 }
 
 enum sdp_status sdp_layer_plan_create(const struct sdp_layer *layer, size_t tokens, size_t sequence_length,
-                                      enum sdp_dtype dtype, bool cuda, bool keep,
+                                      enum sdp_dtype dtype, bool cuda, size_t level,
                                       struct sdp_layer_plan **out, struct sdp_error *err)
 {
     enum sdp_status rc = check_twins(layer, cuda, err);
@@ -367,9 +489,7 @@ enum sdp_status sdp_layer_plan_create(const struct sdp_layer *layer, size_t toke
     p.gradient_buffer = sdp_xcalloc(layer->tensor_count + 1, sizeof *p.gradient_buffer);
     for (size_t o = 0; o < layer->op_count; o++)
         mark_needs(&p, o);
-    for (size_t t = 0; t < layer->tensor_count; t++)
-        plan->saved[t] = keep && !layer->is_loss && p.needed[t] && (int)t != layer->input &&
-                         (int)t != layer->output;
+    choose_saved(&p, level);
     mark_recompute(&p);
     place_forward(&p);
     place_backward(&p);

@@ -35,6 +35,7 @@ struct sdp_layer_plan {
     bool *recompute;            /* per op: run its forward again in the backward pass */
     bool (*add_din)[SDP_OP_MAX_INPUTS]; /* per op */
     bool copy_input_gradient;   /* the input's gradient ends in scratch: copy it to the boundary */
+    size_t level, levels;       /* which rung of the ladder of saved tensors; rungs there are */
 
     size_t tensor_bytes_total;  /* all tensors once, for reports */
     size_t saved_bytes;         /* of one (layer, micro-batch) */
@@ -44,10 +45,16 @@ struct sdp_layer_plan {
     double recompute_flops;
 };
 
-/** `keep`: save what the backward pass needs; else recompute all of it from the
- * layer's input. [new] *out. */
+/* What a layer saves is a ladder: level 0 saves nothing (all is recomputed from the layer's input); each further
+ * level saves the outputs of one more operation, those first that cost the most time to recompute for a byte saved;
+ * the level before the last saves the outputs of every costly operation, so that only cheap ones (no FLOPs: norms,
+ * rotations, activations) run again; the last saves all that the backward pass reads. The bits of the result are
+ * the same on every level. */
+#define SDP_LEVEL_ALL SIZE_MAX
+
+/** `level`: see above; larger ones than there are mean the last. [new] *out. */
 SDP_CHECK_RESULT enum sdp_status sdp_layer_plan_create(const struct sdp_layer *layer, size_t tokens, size_t sequence_length,
-                                      enum sdp_dtype dtype, bool cuda, bool keep,
+                                      enum sdp_dtype dtype, bool cuda, size_t level,
                                       struct sdp_layer_plan **out, struct sdp_error *err);
 void sdp_layer_plan_destroy(struct sdp_layer_plan *plan);
 

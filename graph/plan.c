@@ -314,7 +314,7 @@ static enum sdp_status plan_layers(struct sdp_plan *plan, struct sdp_error *err)
             continue;
         }
         enum sdp_status rc = sdp_layer_plan_create(&graph->layers[l], plan->tokens, plan->sequence_length,
-                                                   plan->compute, plan->cuda, plan->keep, &plan->layers[l], err);
+                                                   plan->compute, plan->cuda, plan->keep ? SDP_LEVEL_ALL : 0, &plan->layers[l], err);
         if (rc) {
             plan->layers[l] = NULL;
             return rc;

@@ -270,6 +270,36 @@ static void check_keep(const struct sdp_layer *layer, const struct sdp_layer_pla
     CHECK_EQ(keep->tensor_bytes_total, repeat->tensor_bytes_total);
 }
 
+/* Each level saves more than the one before and repeats less; the last but one repeats only what costs nothing,
+ * in no more memory than the last. */
+static void check_ladder(const struct sdp_layer *layer, enum sdp_dtype dtype, const struct sdp_layer_plan *keep,
+                         const struct sdp_layer_plan *repeat, const char *name)
+{
+    struct sdp_error err = SDP_ERROR_INIT;
+    size_t saved = 0;
+    double flops = repeat->recompute_flops;
+
+    CHECK_EQ(keep->level, keep->levels - 1);
+    for (size_t level = 0; level < keep->levels; level++) {
+        struct sdp_layer_plan *plan = NULL;
+
+        REQUIRE_OK(sdp_layer_plan_create(layer, TOKENS, LENGTH, dtype, false, level, &plan, &err), &err);
+        CHECK_EQ(plan->level, level);
+        CHECK_EQ(plan->levels, keep->levels);
+        CHECK(plan->saved_bytes >= saved);
+        CHECK(plan->recompute_flops <= flops);
+        if (level + 2 == plan->levels) {
+            CHECK(plan->recompute_flops == 0);
+            CHECK(plan->saved_bytes <= keep->saved_bytes);
+        }
+        saved = plan->saved_bytes;
+        flops = plan->recompute_flops;
+        check_work(plan);
+        run_layer(plan, name);
+        sdp_layer_plan_destroy(plan);
+    }
+}
+
 static void check_graph(const struct sdp_model_graph *graph, const char *name)
 {
     static const enum sdp_dtype dtypes[] = {SDP_FP32, SDP_BF16};
@@ -281,15 +311,12 @@ static void check_graph(const struct sdp_model_graph *graph, const char *name)
             const struct sdp_layer *layer = &graph->layers[l];
             struct sdp_layer_plan *keep = NULL, *repeat = NULL;
 
-            REQUIRE_OK(sdp_layer_plan_create(layer, TOKENS, LENGTH, dtypes[d], false, true,
-                                             &keep, &err), &err);
-            REQUIRE_OK(sdp_layer_plan_create(layer, TOKENS, LENGTH, dtypes[d], false, false,
+            REQUIRE_OK(sdp_layer_plan_create(layer, TOKENS, LENGTH, dtypes[d], false,
+                                             SDP_LEVEL_ALL, &keep, &err), &err);
+            REQUIRE_OK(sdp_layer_plan_create(layer, TOKENS, LENGTH, dtypes[d], false, 0,
                                              &repeat, &err), &err);
             check_keep(layer, keep, repeat);
-            check_work(keep);
-            check_work(repeat);
-            run_layer(keep, name);
-            run_layer(repeat, name);
+            check_ladder(layer, dtypes[d], keep, repeat, name);
             keeping += keep->saved_bytes > 0;
             sdp_layer_plan_destroy(keep);
             sdp_layer_plan_destroy(repeat);
