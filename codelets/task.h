@@ -66,9 +66,16 @@ struct sdp_update_args {
     const struct sdp_chunk *chunk;
     struct sdp_adamw_step adamw;
     int gradients, rank_count; /* first gradient buffer; ranks, or 1 waiting gradient */
-    enum sdp_dtype gradient;
+    enum sdp_dtype gradient;   /* dtype of the gradients; of an accumulator: what its sums are rounded to */
     const float *clip_scale;   /* two-phase: set by the clip task; else NULL */
     double *norms;             /* by block index: sums of squares; NULL in two-phase updates */
+    /* state resident on a device: it updates from its accumulator; else -1 */
+    const struct sdp_compute_device *device;
+    int m, v, accumulator;
+    int device_norms;          /* fp64 by block index; -1: no norm wanted */
+    bool first_norms;          /* make all of them 0 first */
+    bool update;               /* false: the norm alone */
+    size_t norm_count;         /* blocks of all storages */
 };
 
 struct sdp_reduce_args {
@@ -83,6 +90,7 @@ struct sdp_reduce_args {
 struct sdp_clip_args {
     const double *norms;
     size_t block_count;
+    int device_norms; /* buffer: norms of blocks whose state a device holds; -1: none */
     double clip_norm;
     float *scale;     /* out */
     double *norm;     /* out */
@@ -91,6 +99,7 @@ struct sdp_clip_args {
 struct sdp_metrics_args {
     const double *norms;
     size_t block_count;
+    int device_norms;    /* as above */
     const double *norm;  /* two-phase: known already; else NULL */
     int loss_count;      /* buffers 0 .. loss_count - 1 hold one loss each */
     double scale;        /* 1 / counted targets of the step */
@@ -122,6 +131,11 @@ extern struct starpu_codelet sdp_codelet_reduce;
 extern struct starpu_codelet sdp_codelet_clip;
 extern struct starpu_codelet sdp_codelet_update;
 extern struct starpu_codelet sdp_codelet_metrics;
+extern struct starpu_codelet sdp_codelet_store; /* area R: StarPU brings it to main memory */
+extern struct starpu_codelet sdp_codelet_fetch; /* area R on the device: see codelets/offload/ */
+
+/** Body of updates (and of norms) of state resident on a device; builds with CUDA. */
+void sdp_update_cuda_task(void *buffers[], void *arg);
 
 /** Body of forward and backward tasks. */
 void sdp_compute_task(void *buffers[], void *arg);

@@ -51,23 +51,26 @@ static void allocate_device(struct sdp_engine *e, size_t index)
     d->first_rank = plan->first_rank[index];
     d->ranks = plan->first_rank[index + 1] - d->first_rank;
     d->compute_worker = d->deliver_worker = d->drain_worker = -1;
-    size_t per_step = sdpi_per_step(e, d), layers = plan->graph->layer_count, n = plan->graph->storage_count;
+    size_t per_step = sdpi_per_step(e, d), units = sdpi_units(e, d);
+    size_t layers = plan->graph->layer_count, n = plan->graph->storage_count;
     d->slots = class_arrays(plan, slot_chunks);
     d->assembled = class_arrays(plan, slot_count);
     d->admission = class_arrays(plan, slot_count);
     d->stays = sdp_xcalloc(n, sizeof *d->stays);
-    d->boundaries = sdp_xcalloc(layers * per_step, sizeof *d->boundaries);
-    d->saved = sdp_xcalloc(layers * per_step, sizeof *d->saved);
-    d->boundary_gradients = sdp_xcalloc(per_step, sizeof *d->boundary_gradients);
-    d->tied_accumulators = sdp_xcalloc(n, sizeof *d->tied_accumulators);
+    d->boundaries = sdp_xcalloc(layers * units, sizeof *d->boundaries);
+    d->saved = sdp_xcalloc(layers * units, sizeof *d->saved);
+    d->boundary_gradients = sdp_xcalloc(units, sizeof *d->boundary_gradients);
+    d->own_accumulators = sdp_xcalloc(n, sizeof *d->own_accumulators);
     for (size_t s = 0; s < n; s++)
-        if (plan->tied[s])
-            d->tied_accumulators[s] = sdp_xcalloc(d->ranks, sizeof **d->tied_accumulators);
+        if (plan->own_accumulator[s])
+            d->own_accumulators[s] = sdp_xcalloc(d->ranks, sizeof **d->own_accumulators);
+    for (size_t a = 0; a < SDPI_AREAS && plan->offloaded; a++) {
+        d->offload[a].slots = SDP_OFFLOAD_SLOTS + (a == SDPI_BOUNDARY ? units : 0);
+        d->offload[a].admission = sdp_xcalloc(d->offload[a].slots, sizeof *d->offload[a].admission);
+        d->offload[a].token_of = sdp_xcalloc(layers * units, sizeof *d->offload[a].token_of);
+    }
     d->batches = sdp_xcalloc(SDP_STEPS_IN_FLIGHT * per_step, sizeof *d->batches);
     d->losses = sdp_xcalloc(SDP_STEPS_IN_FLIGHT * per_step, sizeof *d->losses);
-    d->evict = sdp_xcalloc(n, sizeof *d->evict);
-    for (size_t s = 0; s < n; s++)
-        d->evict[s] = (struct sdpi_engine_evict){e, index, s};
     d->tenures = sdp_xcalloc(plan->class_count, sizeof *d->tenures);
     d->slot_of = sdp_xcalloc(n, sizeof *d->slot_of);
 }
@@ -88,6 +91,8 @@ void sdpi_engine_allocate(struct sdp_engine *e, const struct sdp_plan *plan, str
     }
     e->weights = sdp_xcalloc(e->chunk_total, sizeof *e->weights);
     e->remainders = sdp_xcalloc(e->chunk_total, sizeof *e->remainders);
+    e->first_moments = sdp_xcalloc(e->chunk_total, sizeof *e->first_moments);
+    e->second_moments = sdp_xcalloc(e->chunk_total, sizeof *e->second_moments);
     e->waiting = sdp_xcalloc(e->chunk_total, sizeof *e->waiting);
     e->gradients = class_arrays(plan, gradient_chunks);
     e->gradients_taken = sdp_xcalloc(plan->class_count, sizeof *e->gradients_taken);
@@ -96,7 +101,8 @@ void sdpi_engine_allocate(struct sdp_engine *e, const struct sdp_plan *plan, str
     for (size_t s = 0; s < n; s++)
         e->first_delivery[s] = UINT64_MAX;
     const struct sdp_task_counts *t = &plan->tasks;
-    e->step_tasks = t->deliver + t->forward + t->backward + t->drain + t->reduce + t->clip + t->update + t->metrics;
+    e->step_tasks = t->deliver + t->forward + t->backward + t->drain + t->reduce + t->clip + t->update + t->metrics +
+                    t->store + t->fetch;
     for (size_t r = 0; r < SDP_STEPS_IN_FLIGHT; r++)
         e->ring[r].norms = sdp_xcalloc(state->block_count, sizeof *e->ring[r].norms);
     e->devices = sdp_xcalloc(plan->device_count, sizeof *e->devices);
@@ -104,50 +110,48 @@ void sdpi_engine_allocate(struct sdp_engine *e, const struct sdp_plan *plan, str
         allocate_device(e, d);
 }
 
-/* Calls f on every handle there may be; `data` is what f needs. */
+static void each(struct sdpi_data *data, size_t count, void (*f)(struct sdpi_data *))
+{
+    for (size_t i = 0; data && i < count; i++)
+        f(&data[i]);
+}
+
+static void each_of_device(struct sdp_engine *e, struct sdpi_device *d, void (*f)(struct sdpi_data *))
+{
+    const struct sdp_plan *plan = e->plan;
+    size_t per_step = sdpi_per_step(e, d), units = sdpi_units(e, d), layers = plan->graph->layer_count;
+    for (size_t c = 0; c < plan->class_count; c++) {
+        each(d->slots[c], slot_chunks(plan, c), f);
+        each(d->assembled[c], slot_count(plan, c), f);
+        each(d->admission[c], slot_count(plan, c), f);
+    }
+    each(d->stays, plan->graph->storage_count, f);
+    for (size_t s = 0; s < plan->graph->storage_count; s++)
+        each(d->own_accumulators[s], d->ranks, f);
+    f(&d->accumulator);
+    each(d->boundaries, layers * units, f);
+    each(d->saved, layers * units, f);
+    for (size_t a = 0; a < SDPI_AREAS; a++)
+        each(d->offload[a].admission, d->offload[a].slots, f);
+    each(d->boundary_gradients, units, f);
+    each(d->batches, SDP_STEPS_IN_FLIGHT * per_step, f);
+    each(d->losses, SDP_STEPS_IN_FLIGHT * per_step, f);
+}
+
+/* Calls f on every handle there may be. */
 static void each_data(struct sdp_engine *e, void (*f)(struct sdpi_data *))
 {
     const struct sdp_plan *plan = e->plan;
-    for (size_t c = 0; c < e->chunk_total; c++) {
-        f(&e->weights[c]);
-        f(&e->remainders[c]);
-        f(&e->waiting[c]);
-    }
+    struct sdpi_data *const arrays[] = {e->weights, e->remainders, e->first_moments, e->second_moments, e->waiting};
+    for (size_t i = 0; i < SDP_COUNT_OF(arrays); i++)
+        each(arrays[i], e->chunk_total, f);
     for (size_t c = 0; c < plan->class_count; c++)
-        for (size_t i = 0; i < gradient_chunks(plan, c); i++)
-            f(&e->gradients[c][i]);
-    for (size_t r = 0; r < SDP_STEPS_IN_FLIGHT; r++) {
-        f(&e->norm_ready[r]);
-        f(&e->clip_ready[r]);
-    }
-    for (size_t i = 0; i < plan->device_count; i++) {
-        struct sdpi_device *d = &e->devices[i];
-        size_t per_step = sdpi_per_step(e, d), layers = plan->graph->layer_count;
-        for (size_t c = 0; c < plan->class_count; c++) {
-            for (size_t k = 0; k < slot_chunks(plan, c); k++)
-                f(&d->slots[c][k]);
-            for (size_t k = 0; k < slot_count(plan, c); k++) {
-                f(&d->assembled[c][k]);
-                f(&d->admission[c][k]);
-            }
-        }
-        for (size_t s = 0; s < plan->graph->storage_count; s++) {
-            f(&d->stays[s]);
-            for (size_t r = 0; d->tied_accumulators[s] && r < d->ranks; r++)
-                f(&d->tied_accumulators[s][r]);
-        }
-        f(&d->accumulator);
-        for (size_t k = 0; k < layers * per_step; k++) {
-            f(&d->boundaries[k]);
-            f(&d->saved[k]);
-        }
-        for (size_t k = 0; k < per_step; k++)
-            f(&d->boundary_gradients[k]);
-        for (size_t k = 0; k < SDP_STEPS_IN_FLIGHT * per_step; k++) {
-            f(&d->batches[k]);
-            f(&d->losses[k]);
-        }
-    }
+        each(e->gradients[c], gradient_chunks(plan, c), f);
+    each(e->norm_ready, SDP_STEPS_IN_FLIGHT, f);
+    each(e->clip_ready, SDP_STEPS_IN_FLIGHT, f);
+    each(e->device_norms, SDP_STEPS_IN_FLIGHT, f);
+    for (size_t i = 0; i < plan->device_count; i++)
+        each_of_device(e, &e->devices[i], f);
 }
 
 static void free_classes(const struct sdp_plan *plan, struct sdpi_data **arrays)
@@ -169,15 +173,18 @@ static void free_device(struct sdp_engine *e, struct sdpi_device *d)
     free_classes(e->plan, d->assembled);
     free_classes(e->plan, d->admission);
     for (size_t s = 0; s < e->plan->graph->storage_count; s++)
-        free(d->tied_accumulators[s]);
-    free(d->tied_accumulators);
+        free(d->own_accumulators[s]);
+    free(d->own_accumulators);
+    for (size_t a = 0; a < SDPI_AREAS; a++) {
+        free(d->offload[a].admission);
+        free(d->offload[a].token_of);
+    }
     free(d->stays);
     free(d->boundaries);
     free(d->saved);
     free(d->boundary_gradients);
     free(d->batches);
     free(d->losses);
-    free(d->evict);
     free(d->tenures);
     free(d->slot_of);
     free(d->compute.scratch);
@@ -195,6 +202,8 @@ void sdpi_engine_free(struct sdp_engine *e)
     free(e->chunk_base);
     free(e->weights);
     free(e->remainders);
+    free(e->first_moments);
+    free(e->second_moments);
     free(e->waiting);
     free(e->gradients_taken);
     free(e->gradient_slot);
@@ -384,7 +393,8 @@ static size_t device_bytes(const struct sdp_plan *plan, size_t device)
     struct sdp_device_layout l;
     sdp_plan_device_layout(plan, device, &l);
     size_t gradients = plan->cuda ? l.gradients : 0; /* CPU ranks write them where they are read */
-    size_t bytes = l.weights + gradients + l.accumulators + l.boundaries + l.boundary_gradients + l.saved + l.scratch;
+    size_t bytes = l.weights + gradients + l.accumulators + l.boundaries + l.boundary_gradients + l.saved +
+                   l.offload + l.resident + l.scratch;
     return bytes + ((size_t)1 << 20); /* roundings */
 }
 
@@ -412,38 +422,55 @@ static void register_variable(const struct sdpi_device *d, struct sdpi_data *dat
     starpu_data_set_name(data->handle, name);
 }
 
-/* Pools of a node: for class c, 3c weights, 3c + 1 remainders, 3c + 2 gradients. */
-static void carve_slots(struct sdp_engine *e, struct sdpi_device *d, struct carver *carver)
+/* A pool of the device's slab, carved. */
+static void carve_pool(struct sdpi_device *d, struct carver *carver, uint32_t pool, size_t slot_bytes, size_t slots)
+{
+    if (slots)
+        sdp_slab_add_pool(d->node, pool, carve(carver, slots * slot_bytes), slot_bytes, (uint32_t)slots);
+}
+
+static void carve_cuda_slots(struct sdp_engine *e, struct sdpi_device *d, size_t c, struct carver *carver)
 {
     const struct sdp_plan *plan = e->plan;
+    const struct sdp_storage_class *class = &plan->classes[c];
     bool halves = plan->compute == SDP_FP32;
-    for (size_t c = 0; c < plan->class_count; c++) {
-        const struct sdp_storage_class *class = &plan->classes[c];
-        size_t full = sdp_round_up(class->count * 4, 256), half = sdp_round_up(class->count * 2, 256);
-        size_t gradient = sdp_round_up(class->count * sdp_dtype_size(plan->gradient), 256);
-        uint32_t slots = (uint32_t)class->weight_slots;
-        if (plan->cuda) {
-            sdp_slab_add_pool(d->node, (uint32_t)(3 * c), carve(carver, slots * half), half, slots);
-            if (halves)
-                sdp_slab_add_pool(d->node, (uint32_t)(3 * c + 1), carve(carver, slots * half), half, slots);
-            /* gradient slots of all ranks; only this device's are ever used here */
-            uint32_t count = (uint32_t)(class->gradient_slots * d->ranks);
-            sdp_slab_add_pool(d->node, (uint32_t)(3 * c + 2), carve(carver, count * gradient), gradient, count);
-        }
-        for (size_t s = 0; s < class->weight_slots; s++) {
-            if (plan->cuda) {
-                starpu_void_data_register(&d->admission[c][s].handle);
-                if (halves)
-                    register_variable(d, &d->assembled[c][s], carve(carver, full), full, "assembled");
-                continue;
-            }
-            uint8_t *slot = carve(carver, full);
-            const struct sdp_state_storage *layout = &e->state->storages[class->first];
-            for (size_t k = 0; k < class->chunk_count; k++)
-                sdp_chunk_register(&d->slots[c][s * class->chunk_count + k].handle, slot + layout->chunks[k].offset * 4,
-                                   layout->chunks[k].count * 4, (uint32_t)(3 * c), (uint32_t)s,
-                                   layout->chunks[k].offset * 4, false);
-        }
+    size_t full = sdp_round_up(class->count * 4, 256), half = sdp_round_up(class->count * 2, 256);
+    size_t gradient = sdp_round_up(class->count * sdp_dtype_size(plan->gradient), 256);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_WEIGHTS), half, class->weight_slots);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_REMAINDERS), half, halves ? class->weight_slots : 0);
+    /* gradient slots of all ranks; only this device's are ever used here */
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_GRADIENTS), gradient, class->gradient_slots * d->ranks);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_RESIDENT_WEIGHTS), half, class->resident);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_RESIDENT_REMAINDERS), half, class->resident);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_RESIDENT_FIRST), full, class->resident);
+    carve_pool(d, carver, sdpi_pool(c, SDPI_POOL_RESIDENT_SECOND), full, class->resident);
+    for (size_t s = 0; s < class->weight_slots; s++) {
+        starpu_void_data_register(&d->admission[c][s].handle);
+        if (halves)
+            register_variable(d, &d->assembled[c][s], carve(carver, full), full, "assembled");
+    }
+}
+
+static void carve_cpu_slots(struct sdp_engine *e, struct sdpi_device *d, size_t c, struct carver *carver)
+{
+    const struct sdp_storage_class *class = &e->plan->classes[c];
+    const struct sdp_state_storage *layout = &e->state->storages[class->first];
+    for (size_t s = 0; s < class->weight_slots; s++) {
+        uint8_t *slot = carve(carver, sdp_round_up(class->count * 4, 256));
+        for (size_t k = 0; k < class->chunk_count; k++)
+            sdp_chunk_register(&d->slots[c][s * class->chunk_count + k].handle, slot + layout->chunks[k].offset * 4,
+                               layout->chunks[k].count * 4, sdpi_pool(c, SDPI_POOL_WEIGHTS), (uint32_t)s,
+                               layout->chunks[k].offset * 4, false);
+    }
+}
+
+static void carve_slots(struct sdp_engine *e, struct sdpi_device *d, struct carver *carver)
+{
+    for (size_t c = 0; c < e->plan->class_count; c++) {
+        if (e->plan->cuda)
+            carve_cuda_slots(e, d, c, carver);
+        else
+            carve_cpu_slots(e, d, c, carver);
     }
 }
 
@@ -452,33 +479,60 @@ static void carve_accumulators(struct sdp_engine *e, struct sdpi_device *d, stru
     size_t shared = 0;
     for (size_t s = 0; s < e->graph->storage_count; s++) {
         size_t bytes = sdp_round_up(e->state->storages[s].count * sizeof(float), 256);
-        if (!e->plan->tied[s])
+        if (!e->plan->own_accumulator[s])
             shared = SDP_MAX(shared, bytes);
-        for (size_t r = 0; e->plan->tied[s] && r < d->ranks; r++)
-            register_variable(d, &d->tied_accumulators[s][r], carve(carver, bytes), bytes, "tied accumulator");
+        for (size_t r = 0; e->plan->own_accumulator[s] && r < d->ranks; r++)
+            register_variable(d, &d->own_accumulators[s][r], carve(carver, bytes), bytes, "accumulator");
     }
     if (shared)
         register_variable(d, &d->accumulator, carve(carver, shared), shared, "accumulator");
 }
 
+/* Unit k of an area: in device memory, or offloaded with its home in host memory. */
+static void place_area(struct sdp_engine *e, struct sdpi_device *d, enum sdpi_area area, size_t l, size_t k, size_t bytes,
+                       struct carver *carver)
+{
+    size_t units = sdpi_units(e, d);
+    struct sdpi_data *data = sdpi_area(d, area, l, units, k);
+    if (!sdpi_area_offloaded(e->plan, area, l)) {
+        register_variable(d, data, carve(carver, bytes), bytes, area == SDPI_BOUNDARY ? "boundary" : "saved");
+        return;
+    }
+    sdp_chunk_register(&data->handle, sdp_arena_take(e->offload_arena, bytes), bytes, sdpi_offload_pool(area),
+                       (uint32_t)(l * units + k), 0, false);
+    starpu_data_set_name(data->handle, area == SDPI_BOUNDARY ? "offloaded boundary" : "offloaded saved");
+}
+
+static void carve_offload(struct sdp_engine *e, struct sdpi_device *d, struct carver *carver)
+{
+    const size_t bytes[SDPI_AREAS] = {sdp_plan_boundary_bytes(e->plan), sdp_plan_offloaded_saved_bytes(e->plan)};
+    for (size_t a = 0; a < SDPI_AREAS; a++) {
+        bool used = false;
+        for (size_t l = 0; l < e->plan->offloaded; l++)
+            used |= sdpi_area_offloaded(e->plan, (enum sdpi_area)a, l);
+        if (used)
+            carve_pool(d, carver, sdpi_offload_pool((enum sdpi_area)a), bytes[a], d->offload[a].slots);
+        for (size_t s = 0; s < d->offload[a].slots; s++)
+            starpu_void_data_register(&d->offload[a].admission[s].handle);
+    }
+}
+
 static void carve_activations(struct sdp_engine *e, struct sdpi_device *d, struct carver *carver)
 {
     const struct sdp_plan *plan = e->plan;
-    size_t per_step = sdpi_per_step(e, d);
+    size_t units = sdpi_units(e, d), boundary = sdp_plan_boundary_bytes(plan);
+    carve_offload(e, d, carver);
     for (size_t l = 0; l < e->graph->layer_count; l++) {
-        const struct sdp_layer *layer = &e->graph->layers[l];
-        for (size_t k = 0; k < per_step; k++) {
-            size_t saved = plan->layers[l]->saved_bytes;
-            size_t boundary = plan->tokens * e->graph->hidden * sdp_dtype_size(plan->compute);
-            if (layer->output >= 0)
-                register_variable(d, &d->boundaries[l * per_step + k], carve(carver, boundary), boundary, "boundary");
+        size_t saved = sdp_plan_saved_bytes(plan, l);
+        for (size_t k = 0; k < units; k++) {
+            if (e->graph->layers[l].output >= 0)
+                place_area(e, d, SDPI_BOUNDARY, l, k, boundary, carver);
             if (saved)
-                register_variable(d, &d->saved[l * per_step + k], carve(carver, saved), saved, "saved");
+                place_area(e, d, SDPI_SAVED, l, k, saved, carver);
         }
     }
-    size_t gradient = plan->tokens * e->graph->hidden * sdp_dtype_size(plan->compute);
-    for (size_t k = 0; k < per_step; k++)
-        register_variable(d, &d->boundary_gradients[k], carve(carver, gradient), gradient, "boundary gradient");
+    for (size_t k = 0; k < units; k++)
+        register_variable(d, &d->boundary_gradients[k], carve(carver, boundary), boundary, "boundary gradient");
 }
 
 static void carve_scratch(struct sdp_engine *e, struct sdpi_device *d, struct carver *carver)
@@ -508,7 +562,9 @@ static enum sdp_status create_device(struct sdp_engine *e, struct sdpi_device *d
     d->deliver = sdp_codelet_deliver_cuda;
     for (size_t i = 0; i < STARPU_NMAXBUFS; i++)
         d->deliver.nodes[i] = STARPU_SPECIFIC_NODE_NONE;
-    d->deliver.nodes[0] = (int)d->node;
+    d->fetch = sdp_codelet_fetch;
+    memcpy(d->fetch.nodes, d->deliver.nodes, sizeof d->fetch.nodes);
+    d->deliver.nodes[0] = d->fetch.nodes[0] = (int)d->node;
     if (e->plan->compute == SDP_FP32)
         d->deliver.nodes[1] = (int)d->node;
     carve_slots(e, d, &carver);
@@ -523,23 +579,61 @@ static enum sdp_status create_device(struct sdp_engine *e, struct sdpi_device *d
 
 /* -- state, gradients, batches ----------------------------------------------------------------- */
 
+/* A chunk of one of a storage's arrays. Resident state has a slot of its own for each array. */
+static void register_state_chunk(struct sdp_engine *e, struct sdpi_data *data, size_t s, const struct sdp_chunk *chunk,
+                                 void *array, size_t element, enum sdpi_pool pool, const char *name)
+{
+    bool resident = e->plan->resident[s];
+    sdp_chunk_register(&data->handle, (uint8_t *)array + chunk->offset * element, chunk->count * element,
+                       sdpi_pool(e->plan->class_of[s], pool), (uint32_t)(resident ? e->plan->resident_slot[s] : s),
+                       chunk->offset * element, resident);
+    starpu_data_set_name(data->handle, name);
+}
+
 static void register_state(struct sdp_engine *e)
 {
-    const struct sdp_plan *plan = e->plan;
     for (size_t s = 0; s < e->graph->storage_count; s++) {
         struct sdp_state_storage *storage = &e->state->storages[s];
-        uint32_t pool = (uint32_t)(3 * plan->class_of[s]);
+        bool resident = e->plan->resident[s];
         for (size_t c = 0; c < storage->chunk_count; c++) {
             const struct sdp_chunk *chunk = &storage->chunks[c];
             size_t i = e->chunk_base[s] + c;
-            sdp_chunk_register(&e->weights[i].handle, storage->weight + chunk->offset, chunk->count * 2, pool,
-                               (uint32_t)s, chunk->offset * 2, false);
-            sdp_chunk_register(&e->remainders[i].handle, storage->remainder + chunk->offset, chunk->count * 2,
-                               pool + 1, (uint32_t)s, chunk->offset * 2, false);
-            starpu_data_set_name(e->weights[i].handle, "weights");
-            starpu_data_set_name(e->remainders[i].handle, "remainders");
+            register_state_chunk(e, &e->weights[i], s, chunk, storage->weight, 2,
+                                 resident ? SDPI_POOL_RESIDENT_WEIGHTS : SDPI_POOL_WEIGHTS, "weights");
+            register_state_chunk(e, &e->remainders[i], s, chunk, storage->remainder, 2,
+                                 resident ? SDPI_POOL_RESIDENT_REMAINDERS : SDPI_POOL_REMAINDERS, "remainders");
+            if (!resident)
+                continue; /* host updates reach the moments without a handle: the weights' order serves both */
+            register_state_chunk(e, &e->first_moments[i], s, chunk, storage->m, 4, SDPI_POOL_RESIDENT_FIRST, "m");
+            register_state_chunk(e, &e->second_moments[i], s, chunk, storage->v, 4, SDPI_POOL_RESIDENT_SECOND, "v");
         }
     }
+}
+
+/* Copies of the resident state on a node: all are asked for first, then waited for. */
+static enum sdp_status sync_resident(struct sdp_engine *e, int node, struct sdp_error *err)
+{
+    struct sdpi_data *const arrays[] = {e->weights, e->remainders, e->first_moments, e->second_moments};
+    int rc = 0;
+    for (int wait = 0; wait < 2; wait++)
+        for (size_t s = 0; s < e->graph->storage_count; s++)
+            for (size_t c = 0; e->plan->resident[s] && c < e->state->storages[s].chunk_count; c++)
+                for (size_t a = 0; a < SDP_COUNT_OF(arrays) && rc == 0; a++) {
+                    starpu_data_handle_t handle = arrays[a][e->chunk_base[s] + c].handle;
+                    if (!wait) {
+                        rc = starpu_data_prefetch_on_node(handle, (unsigned)node, 1);
+                        continue;
+                    }
+                    rc = starpu_data_acquire_on_node(handle, node, STARPU_R);
+                    if (rc == 0)
+                        starpu_data_release_on_node(handle, node);
+                }
+    return rc == 0 ? SDP_OK : sdp_fail(err, SDP_RUNTIME, "StarPU: copying resident state failed: %s", strerror(-rc));
+}
+
+enum sdp_status sdpi_engine_refresh_host(struct sdp_engine *e, struct sdp_error *err)
+{
+    return sync_resident(e, STARPU_MAIN_RAM, err);
 }
 
 /* Owner number of a rank's gradient slot on its device: the slot itself. */
@@ -564,7 +658,7 @@ static void register_gradients(struct sdp_engine *e)
                 for (size_t k = 0; k < class->chunk_count; k++) {
                     struct sdpi_data *data = &e->gradients[c][(s * plan->ranks + r) * class->chunk_count + k];
                     sdp_chunk_register(&data->handle, memory + layout->chunks[k].offset * element,
-                                       layout->chunks[k].count * element, (uint32_t)(3 * c + 2),
+                                       layout->chunks[k].count * element, sdpi_pool(c, SDPI_POOL_GRADIENTS),
                                        gradient_owner(e, s, r), layout->chunks[k].offset * element, true);
                     starpu_data_set_name(data->handle, "gradients");
                 }
@@ -577,11 +671,13 @@ static void register_waiting(struct sdp_engine *e)
     size_t element = sdp_dtype_size(e->plan->reduced);
     for (size_t s = 0; s < e->graph->storage_count; s++) {
         const struct sdp_state_storage *storage = &e->state->storages[s];
+        if (e->plan->resident[s])
+            continue;
         uint8_t *memory = sdp_arena_take(e->landing, storage->count * element);
         for (size_t c = 0; c < storage->chunk_count; c++) {
             struct sdpi_data *data = &e->waiting[e->chunk_base[s] + c];
             sdp_chunk_register(&data->handle, memory + storage->chunks[c].offset * element,
-                               storage->chunks[c].count * element, SDP_SLAB_POOLS - 1, 0, 0, false);
+                               storage->chunks[c].count * element, SDP_SLAB_POOLS - SDPI_AREAS - 1, 0, 0, false);
             starpu_data_set_name(data->handle, "waiting gradients");
         }
     }
@@ -595,7 +691,7 @@ static enum sdp_status create_gradients(struct sdp_engine *e, struct sdp_error *
         bytes += plan->classes[c].gradient_slots * plan->ranks *
                  sdp_round_up(plan->classes[c].count * sdp_dtype_size(plan->gradient), 4096);
     for (size_t s = 0; plan->two_phase && s < e->graph->storage_count; s++)
-        bytes += sdp_round_up(e->state->storages[s].count * sdp_dtype_size(plan->reduced), 4096);
+        bytes += plan->resident[s] ? 0 : sdp_round_up(e->state->storages[s].count * sdp_dtype_size(plan->reduced), 4096);
     enum sdp_status rc = sdp_arena_create(bytes, 0, plan->cuda, "gradients", &e->landing, err);
     if (rc)
         return rc;
@@ -605,12 +701,20 @@ static enum sdp_status create_gradients(struct sdp_engine *e, struct sdp_error *
     return SDP_OK;
 }
 
+/* Host memory for offloaded activations, before the devices' handles name it. */
+static enum sdp_status create_offload(struct sdp_engine *e, struct sdp_error *err)
+{
+    size_t bytes = sdp_plan_offload_host_bytes(e->plan);
+    return bytes ? sdp_arena_create(bytes, 0, true, "offloaded activations", &e->offload_arena, err) : SDP_OK;
+}
+
 static enum sdp_status create_batches(struct sdp_engine *e, struct sdp_error *err)
 {
     size_t bytes = sdp_round_up(sdp_batch_elements(e->plan->tokens) * sizeof(int32_t), 4096);
     size_t loss_bytes = sdp_round_up(e->plan->ranks * e->plan->micro_batches * sizeof(double), 4096);
     size_t count = SDP_STEPS_IN_FLIGHT * e->plan->ranks * e->plan->micro_batches;
-    enum sdp_status rc = sdp_arena_create(count * bytes + SDP_STEPS_IN_FLIGHT * loss_bytes, 1, e->plan->cuda, "batches",
+    size_t norm_bytes = sdp_round_up(e->state->block_count * sizeof(double), 4096);
+    enum sdp_status rc = sdp_arena_create(count * bytes + SDP_STEPS_IN_FLIGHT * (loss_bytes + norm_bytes), 1, e->plan->cuda, "batches",
                                           &e->batch_arena, err);
     if (rc)
         return rc;
@@ -628,6 +732,9 @@ static enum sdp_status create_batches(struct sdp_engine *e, struct sdp_error *er
                 starpu_data_set_name(loss->handle, "loss");
             }
         }
+        starpu_variable_data_register(&e->device_norms[r].handle, STARPU_MAIN_RAM,
+                                      (uintptr_t)sdp_arena_take(e->batch_arena, norm_bytes),
+                                      e->state->block_count * sizeof(double));
         starpu_void_data_register(&e->norm_ready[r].handle);
         starpu_void_data_register(&e->clip_ready[r].handle);
     }
@@ -648,12 +755,16 @@ enum sdp_status sdp_engine_create(const struct sdp_plan *plan, struct sdp_host_s
         rc = choose_workers(e, err);
     if (!rc)
         register_state(e);
+    if (!rc)
+        rc = create_offload(e, err);
     for (size_t d = 0; !rc && d < plan->device_count; d++)
         rc = create_device(e, &e->devices[d], err);
     if (!rc)
         rc = create_gradients(e, err);
     if (!rc)
         rc = create_batches(e, err);
+    if (!rc)
+        rc = sync_resident(e, (int)e->devices[0].node, err);
     if (rc) {
         sdp_engine_destroy(e);
         return rc;
@@ -705,6 +816,7 @@ void sdp_engine_destroy(struct sdp_engine *e)
     }
     sdp_arena_destroy(e->landing);
     sdp_arena_destroy(e->batch_arena);
+    sdp_arena_destroy(e->offload_arena);
     sdpi_engine_free(e);
     free(e);
 }

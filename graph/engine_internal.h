@@ -5,6 +5,7 @@
 
 #include "codelets/task.h"
 #include "graph/engine.h"
+#include "graph/slab.h"
 #include "model/state/arena.h"
 
 #define SDPI_MAX_BUFFERS 225 /* FxT's records overflow beyond */
@@ -17,10 +18,40 @@ struct sdpi_data {
     size_t reader_count;
 };
 
-struct sdpi_engine_evict {  /* argument of the callback that frees a layer slot */
-    struct sdp_engine *engine;
-    size_t device, storage;
+/* An activation area that lives on the device or, offloaded, in host memory between forward and backward. */
+enum sdpi_area { SDPI_BOUNDARY, SDPI_SAVED, SDPI_AREAS };
+
+/* Slots of a device for one kind of offloaded area. */
+struct sdpi_offload {
+    size_t slots;               /* 0: nothing offloaded */
+    struct sdpi_data *admission; /* [slots] void handles */
+    size_t tenants;             /* so far */
+    size_t *token_of;           /* [layer * units + k] admission handle of the last tenancy */
 };
+
+/* Argument of the callback that frees what its task was the last to use; made by sdpi_task_release(). */
+struct sdpi_release {
+    struct sdp_engine *engine;
+    const struct sdpi_device *device;
+    bool weights;               /* the layer slot of `storage` */
+    size_t storage;
+    starpu_data_handle_t areas[4];
+    size_t area_count;
+};
+
+/* Pools of a node's slabs: these of each class of storages, and two for offloaded activations. */
+enum sdpi_pool { SDPI_POOL_WEIGHTS, SDPI_POOL_REMAINDERS, SDPI_POOL_GRADIENTS, SDPI_POOL_RESIDENT_WEIGHTS,
+                 SDPI_POOL_RESIDENT_REMAINDERS, SDPI_POOL_RESIDENT_FIRST, SDPI_POOL_RESIDENT_SECOND, SDPI_POOLS };
+
+static inline uint32_t sdpi_pool(size_t class, enum sdpi_pool pool)
+{
+    return (uint32_t)(class * SDPI_POOLS + (size_t)pool);
+}
+
+static inline uint32_t sdpi_offload_pool(enum sdpi_area area)
+{
+    return (uint32_t)(SDP_SLAB_POOLS - SDPI_AREAS + area);
+}
 
 struct sdpi_device {
     size_t index, first_rank, ranks;
@@ -28,7 +59,7 @@ struct sdpi_device {
     int compute_worker, deliver_worker, drain_worker; /* -1: any */
     uint32_t compute_mask[(STARPU_NMAXWORKERS + 31) / 32]; /* the bit of compute_worker */
     struct sdp_compute_device compute;
-    struct starpu_codelet deliver; /* with this device's node */
+    struct starpu_codelet deliver, fetch; /* with this device's node */
     uint8_t *memory;            /* one area for all of the below; CUDA: device memory */
     struct sdp_arena *arena;    /* where memory lies on the host */
 
@@ -36,13 +67,13 @@ struct sdpi_device {
     struct sdpi_data **assembled;   /* CUDA fp32: [class][slot] */
     struct sdpi_data **admission;   /* CUDA: [class][slot] void handles */
     struct sdpi_data *stays;        /* CUDA: [storage] void handles: a storage leaves before it comes again */
-    struct sdpi_data *boundaries;   /* [layer * per_step + k] */
+    struct sdpi_data *boundaries;   /* [layer * units + k], unit: a micro-batch of the group, of one rank */
     struct sdpi_data *saved;        /* the same */
+    struct sdpi_offload offload[SDPI_AREAS];
     struct sdpi_data *boundary_gradients; /* [k] */
-    struct sdpi_data accumulator;   /* of all storages that one visit fills */
-    struct sdpi_data **tied_accumulators; /* [storage][rank of the device] or NULL */
+    struct sdpi_data accumulator;   /* of all storages that share it */
+    struct sdpi_data **own_accumulators; /* [storage][rank of the device] or NULL */
     struct sdpi_data *batches, *losses;   /* [step % in flight][k] */
-    struct sdpi_engine_evict *evict; /* [storage] */
 
     size_t *tenures;            /* [class] so far */
     size_t *slot_of;            /* [storage] */
@@ -53,6 +84,7 @@ struct sdpi_ring {              /* one step in flight */
     size_t step;
     bool submitted, done;
     double *norms;              /* [block] */
+    bool device_norms;          /* a submitted task writes this step's device norms */
     double norm;
     float clip_scale;
     double submitted_at;
@@ -70,13 +102,15 @@ struct sdp_engine {
     size_t *chunk_base;               /* [storage] first chunk in the arrays below */
     size_t chunk_total;
     struct sdpi_data *weights, *remainders; /* [chunk] */
+    struct sdpi_data *first_moments, *second_moments; /* [chunk] of resident storages */
     struct sdpi_data *waiting;        /* [chunk] two-phase */
     struct sdpi_data **gradients;     /* [class][(slot * ranks + rank) * chunks + chunk] */
     struct sdpi_data norm_ready[SDP_STEPS_IN_FLIGHT], clip_ready[SDP_STEPS_IN_FLIGHT];
+    struct sdpi_data device_norms[SDP_STEPS_IN_FLIGHT]; /* resident state: squared norms by block */
     size_t *gradients_taken;          /* [class] so far */
     size_t *gradient_slot;            /* [storage] */
     uint8_t *waiting_memory;
-    struct sdp_arena *landing, *batch_arena;
+    struct sdp_arena *landing, *batch_arena, *offload_arena;
 
     struct sdpi_ring ring[SDP_STEPS_IN_FLIGHT];
     pthread_mutex_t lock;
@@ -103,6 +137,7 @@ struct sdpi_builder {
     struct sdpi_data *data[SDPI_MAX_BUFFERS];
     enum starpu_data_access_mode modes[SDPI_MAX_BUFFERS];
     int count;
+    struct sdpi_release *release;     /* NULL: nothing to free */
     size_t node;                      /* in a picture */
 };
 
@@ -117,9 +152,25 @@ void sdpi_task_seal(struct sdpi_builder *b);
 void sdpi_task_after(struct sdpi_builder *task, struct sdpi_builder *before, size_t count);
 SDP_CHECK_RESULT enum sdp_status sdpi_task_submit(struct sdpi_builder *b, struct sdp_error *err);
 
+/** Submits tasks in order; after a failure the rest is destroyed. */
+SDP_CHECK_RESULT enum sdp_status sdpi_task_submit_all(struct sdpi_builder *tasks, size_t count, struct sdp_error *err);
+/** The task may run on this device's compute worker alone, whatever the policy. */
+void sdpi_task_on_device(struct sdpi_builder *b, const struct sdpi_device *device);
+/** What the task frees when it ends; made at the first call. Not in a picture. */
+struct sdpi_release *sdpi_task_release(struct sdpi_builder *b, const struct sdpi_device *device);
+/** Where a rank's gradient of a storage is summed on its device. */
+struct sdpi_data *sdpi_accumulator(const struct sdp_engine *engine, struct sdpi_device *device, size_t storage, size_t rank);
+
 /** Adds the tasks of one step. */
 SDP_CHECK_RESULT enum sdp_status sdpi_submit_step(struct sdp_engine *engine, size_t step, size_t counted,
                                  const size_t *segment_counts, struct sdp_error *err);
+
+/** Unit k of an area of a layer; whether it is offloaded. */
+struct sdpi_data *sdpi_area(const struct sdpi_device *d, enum sdpi_area area, size_t layer, size_t units, size_t k);
+bool sdpi_area_offloaded(const struct sdp_plan *plan, enum sdpi_area area, size_t layer);
+
+/** Brings the host's copy of resident state up to date; no task may be under way. */
+SDP_CHECK_RESULT enum sdp_status sdpi_engine_refresh_host(struct sdp_engine *engine, struct sdp_error *err);
 
 /** Allocates the arrays of handles (no handle yet). */
 void sdpi_engine_allocate(struct sdp_engine *engine, const struct sdp_plan *plan, struct sdp_host_state *state);
@@ -128,6 +179,12 @@ void sdpi_engine_free(struct sdp_engine *engine);
 static inline size_t sdpi_per_step(const struct sdp_engine *engine, const struct sdpi_device *device)
 {
     return device->ranks * engine->plan->micro_batches;
+}
+
+/* Micro-batches of a group, of all ranks of the device. */
+static inline size_t sdpi_units(const struct sdp_engine *engine, const struct sdpi_device *device)
+{
+    return device->ranks * engine->plan->group;
 }
 
 #endif

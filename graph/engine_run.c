@@ -129,7 +129,8 @@ enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
     int rc = starpu_task_wait_for_all();
     if (rc != 0)
         return sdp_fail(err, SDP_RUNTIME, "StarPU: waiting for the tasks failed: %s", strerror(-rc));
-    return failure(e, err);
+    enum sdp_status status = sdpi_engine_refresh_host(e, err);
+    return status ? status : failure(e, err);
 }
 
 /* -- for tests ------------------------------------------------------------------------------- */

@@ -17,7 +17,9 @@ enum sdp_compute { SDP_COMPUTE_AUTO, SDP_COMPUTE_BF16, SDP_COMPUTE_FP32 };
 enum sdp_activations {
     SDP_ACTIVATIONS_AUTO,
     SDP_ACTIVATIONS_KEEP,
-    SDP_ACTIVATIONS_RECOMPUTE
+    SDP_ACTIVATIONS_SELECTIVE,
+    SDP_ACTIVATIONS_RECOMPUTE,
+    SDP_ACTIVATIONS_OFFLOAD
 };
 enum sdp_gradients { SDP_GRADIENTS_AUTO, SDP_GRADIENTS_BF16, SDP_GRADIENTS_FP32 };
 enum sdp_nonfinite { SDP_NONFINITE_STOP, SDP_NONFINITE_WARN };
@@ -66,6 +68,7 @@ struct sdp_job {
         size_t ranks;       /* SDP_AUTO: the GPUs, or the cores where there is none */
         size_t gpus;        /* devices to use: SDP_AUTO all; 0 runs on CPU ranks */
         size_t gpu_memory;  /* bytes a device may use; SDP_AUTO: what is free */
+        size_t gpu_state;   /* bytes of parameter state that a device may keep; SDP_AUTO: what pays; 0: none */
         size_t host_memory; /* bytes; SDP_AUTO: what is available */
         enum sdp_compute compute; /* auto: bf16 on CUDA, fp32 on CPU */
         char *policy;             /* default "slide" */
@@ -74,6 +77,7 @@ struct sdp_job {
         enum sdp_activations activations;
         enum sdp_gradients gradients;
         size_t micro_batch; /* sequences */
+        size_t group;       /* micro-batches of a rank that pass a layer before the next layer */
         bool deterministic;
         char *policy_options; /* JSON text of an object, "{}" by default */
     } runtime;

@@ -17,10 +17,10 @@ static const char *const optimizer_keys[] = {"name", "lr",           "betas",
                                              "eps",  "weight_decay", NULL};
 static const char *const schedule_keys[] = {"name", "warmup_steps", "min_lr", NULL};
 static const char *const runtime_keys[] = {
-    "ranks",         "gpus",           "gpu_memory", "host_memory", "compute",
-    "policy",        "policy_options", "window",     "delivery",    "reduction",
-    "chunk",         "activations",    "group",      "gradients",   "micro_batch",
-    "deterministic", "plan",           NULL};
+    "ranks",       "gpus",          "gpu_memory", "gpu_state",      "host_memory",
+    "compute",     "policy",        "policy_options", "window",     "delivery",
+    "reduction",   "chunk",         "activations", "group",         "gradients",
+    "micro_batch", "deterministic", "plan",       NULL};
 static const char *const output_keys[] = {"dir", "checkpoint_every", "export",
                                           "export_dtype", NULL};
 static const char *const trace_keys[] = {"steps", NULL};

@@ -441,23 +441,25 @@ static bool read_sizes(const struct sdp_json *at, struct sdp_job *job)
     job->runtime.ranks = job->runtime.gpus = SDP_AUTO;
     job->runtime.gpu_memory = job->runtime.host_memory = SDP_AUTO;
     job->runtime.window = job->runtime.chunk = job->runtime.micro_batch = SDP_AUTO;
+    job->runtime.group = job->runtime.gpu_state = SDP_AUTO;
     return sdpi_job_auto_size(at, "ranks", 1, SDP_MAX_RANKS, &job->runtime.ranks) &&
            sdpi_job_auto_size(at, "gpus", 0, SDP_MAX_RANKS, &job->runtime.gpus) &&
            sdpi_job_auto_bytes(at, "gpu_memory", (size_t)1 << 20, MAX_BYTES,
                                &job->runtime.gpu_memory) &&
+           sdpi_job_auto_bytes(at, "gpu_state", 0, MAX_BYTES, &job->runtime.gpu_state) &&
            sdpi_job_auto_bytes(at, "host_memory", (size_t)1 << 20, MAX_BYTES,
                                &job->runtime.host_memory) &&
            sdpi_job_auto_size(at, "window", 1, 4096, &job->runtime.window) &&
            sdpi_job_auto_bytes(at, "chunk", MIN_CHUNK, MAX_CHUNK, &job->runtime.chunk) &&
            sdpi_job_auto_size(at, "micro_batch", 1, (size_t)1 << 24,
-                              &job->runtime.micro_batch);
+                              &job->runtime.micro_batch) &&
+           sdpi_job_auto_size(at, "group", 1, (size_t)1 << 24, &job->runtime.group);
 }
 
 static bool read_choices(const struct sdp_json *at, struct sdp_job *job)
 {
     static const char *const compute[] = {"auto", "bf16", "fp32", NULL};
-    static const char *const activations[] = {"auto", "keep", "recompute", NULL};
-    static const char *const later_activations[] = {"offload", NULL};
+    static const char *const activations[] = {"auto", "keep", "selective", "recompute", "offload", NULL};
     static const char *const delivery[] = {"auto", "replicated", NULL};
     static const char *const later_delivery[] = {"sharded", "relay", NULL};
     static const char *const reduction[] = {"auto", "host", NULL};
@@ -466,7 +468,7 @@ static bool read_choices(const struct sdp_json *at, struct sdp_job *job)
         only_one = 0;
 
     if (!sdp_json_get_choice(at, "compute", compute, &c) ||
-        !sdpi_job_choice(at, "activations", activations, later_activations, &a) ||
+        !sdp_json_get_choice(at, "activations", activations, &a) ||
         !sdp_json_get_choice(at, "gradients", compute, &g) ||
         !sdpi_job_choice(at, "delivery", delivery, later_delivery, &only_one) ||
         !sdpi_job_choice(at, "reduction", reduction, later_reduction, &only_one))
@@ -480,16 +482,8 @@ static bool read_choices(const struct sdp_json *at, struct sdp_job *job)
 /* Keys that the design names and that have one value so far. */
 static bool read_reserved(const struct sdp_json *at)
 {
-    struct sdp_json group = sdp_json_member(at, "group"),
-                    plan = sdp_json_member(at, "plan");
+    struct sdp_json plan = sdp_json_member(at, "plan");
 
-    if (group.value && (!json_is_string(group.value) ||
-                        strcmp(json_string_value(group.value), "auto") != 0)) {
-        if (json_is_integer(group.value))
-            return sdp_json_fail(&group,
-                                 "a fixed group is not available yet; must be \"auto\"");
-        return sdp_json_wrong(&group, "\"auto\"");
-    }
     if (sdpi_job_has(at, "plan"))
         return sdp_json_fail(&plan,
                              "a plan from a file is not available yet; must be null");
@@ -517,6 +511,7 @@ static bool check_runtime(const struct sdp_json *at, const struct sdp_job *job)
     struct sdp_json gpus = sdp_json_member(at, "gpus"),
                     compute = sdp_json_member(at, "compute");
     struct sdp_json gradients = sdp_json_member(at, "gradients");
+    struct sdp_json activations = sdp_json_member(at, "activations");
     struct sdp_json micro_batch = sdp_json_member(at, "micro_batch");
     size_t sequences = job->train.tokens_per_step / job->data.sequence_length;
 
@@ -530,6 +525,9 @@ static bool check_runtime(const struct sdp_json *at, const struct sdp_job *job)
         return sdp_json_fail(&compute,
                              "is \"bf16\"; must be \"fp32\" or \"auto\" without GPUs "
                              "(/runtime/gpus is 0)");
+    if (job->runtime.gpus == 0 && job->runtime.activations == SDP_ACTIVATIONS_OFFLOAD)
+        return sdp_json_fail(&activations, "is \"offload\"; must be another choice without GPUs "
+                                           "(/runtime/gpus is 0): CPU ranks' activations are in host memory already");
     if (job->runtime.compute == SDP_COMPUTE_FP32 &&
         job->runtime.gradients == SDP_GRADIENTS_BF16)
         return sdp_json_fail(&gradients, "is \"bf16\"; must be \"fp32\" or \"auto\" when "

@@ -141,12 +141,12 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
 static void describe(const struct run *r)
 {
     const struct sdp_plan *p = r->plan;
-    char host[32], device[32];
+    char host[32], device[32], activations[96];
     sdp_info("%s: %.3f M parameters; %zu rank%s on %s, %s, activations %s; %zu steps of %zu tokens "
              "(%zu micro-batch%s of %zu x %zu a rank)",
              r->graph->name, (double)r->graph->parameters / 1e6, p->ranks, p->ranks == 1 ? "" : "s",
              p->cuda ? (p->device_count == 1 ? "1 GPU" : "GPUs") : "CPU cores", sdp_dtype_name(p->compute),
-             p->keep ? "kept" : "recomputed", p->steps, p->sequences_per_step * p->sequence_length, p->micro_batches,
+             sdp_plan_activations_text(p, activations), p->steps, p->sequences_per_step * p->sequence_length, p->micro_batches,
              p->micro_batches == 1 ? "" : "es", p->micro_batch, p->sequence_length);
     sdp_format_bytes(p->host_bytes, host);
     sdp_format_bytes(p->device_bytes, device);

@@ -13,7 +13,7 @@
 
 #include <starpu.h>
 
-#define SDP_SLAB_POOLS 192 /* pools of one node: three for each of 64 storage classes */
+#define SDP_SLAB_POOLS 456 /* pools of one node: seven for each of 64 storage classes, and a few more */
 
 /* What the chunk interface holds on each node; a codelet reads ptr. */
 struct sdp_chunk_interface {

@@ -34,6 +34,8 @@ enum sdp_task_kind {
     SDP_TASK_CLIP,     /* global norm and clip factor (two-phase steps) */
     SDP_TASK_UPDATE,   /* AdamW on a chunk; one-phase steps reduce in the same task */
     SDP_TASK_METRICS,  /* loss and norm of a step, on the host */
+    SDP_TASK_STORE,    /* device -> host copy of offloaded activations */
+    SDP_TASK_FETCH,    /* host -> device copy of offloaded activations */
     SDP_TASK_KINDS
 };
 
@@ -54,7 +56,7 @@ struct sdp_task_info {
     int32_t rank;        /* data-parallel rank; -1: serves all ranks of the device */
     int32_t micro_batch; /* -1: none */
     int32_t device;      /* index of the device (GPU number among those in use; CPU ranks: 0); -1: host only */
-    int32_t workerid;    /* the worker this task is meant for, or -1: any worker that can run it. Deliveries and drains have
+    int32_t workerid;    /* the worker this task is meant for, or -1: any worker that can run it. Deliveries and fetches, drains and stores have
                             their own CPU worker per GPU, so that no compute or update worker waits for a copy. */
     uint64_t bytes;      /* bytes moved (deliver, drain) or touched (reduce, update) */
     double flops;        /* of forward and backward */
@@ -77,7 +79,8 @@ static inline const struct sdp_task_info *sdp_task_info(const struct starpu_task
 static inline const char *sdp_task_kind_name(uint32_t kind)
 {
     static const char *const names[SDP_TASK_KINDS] = {"deliver", "forward", "backward", "drain",
-                                                      "reduce", "clip", "update", "metrics"};
+                                                      "reduce", "clip", "update", "metrics",
+                                                      "store", "fetch"};
     return kind < SDP_TASK_KINDS ? names[kind] : "task";
 }
 

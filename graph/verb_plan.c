@@ -19,10 +19,41 @@ static void print_memory(const struct sdp_plan *plan, bool device)
     printf("  %-34s %14s\n", "sum", sdp_format_bytes(device ? plan->device_bytes : plan->host_bytes, text));
 }
 
+/* Busy seconds of a step by resource, and what the pipeline cannot hide. */
+static void print_time(const struct sdp_step_time *t, size_t tokens, double flops)
+{
+    const struct {
+        const char *name;
+        double seconds, bytes;
+    } rows[] = {{"forward", t->forward, 0},
+                {"backward", t->backward, 0},
+                {"recompute", t->recompute, 0},
+                {"updates on the device", t->device_update, 0},
+                {"compute", t->compute, 0},
+                {"link, host to device", t->link_in, t->in_bytes},
+                {"link, device to host", t->link_out, t->out_bytes},
+                {"updates on host cores", t->host_update, 0},
+                {"host memory", t->host_memory, t->host_bytes},
+                {"exposed: updates", t->exposed_update, 0},
+                {"exposed: deliveries", t->exposed_delivery, 0}};
+    printf("predicted step (seconds; rates of this kind of machine, see --json)\n");
+    for (size_t i = 0; i < SDP_COUNT_OF(rows); i++) {
+        printf("  %-34s %14.3f", rows[i].name, rows[i].seconds);
+        if (rows[i].bytes > 0)
+            printf("  %8.1f GB", rows[i].bytes / 1e9);
+        putchar('\n');
+    }
+    printf("  %-34s %14.3f  %.0f tokens/s, %.3g model TFLOP/s\n", "step", t->step, (double)tokens / t->step,
+           flops / t->step / 1e12);
+}
+
 static void print_plan(const struct sdp_plan *plan)
 {
     const struct sdp_task_counts *t = &plan->tasks;
-    char text[32];
+    char text[32], activations[96];
+    size_t resident = 0;
+    for (size_t s = 0; s < plan->graph->storage_count; s++)
+        resident += plan->resident[s];
     printf("model          %s, %.3f M parameters, %zu layers\n", plan->graph->name,
            (double)plan->graph->parameters / 1e6, plan->graph->layer_count);
     printf("devices        %zu %s, %zu ranks, %zu cores\n", plan->device_count, plan->cuda ? "GPU(s)" : "host (CPU ranks)",
@@ -31,7 +62,11 @@ static void print_plan(const struct sdp_plan *plan)
            plan->sequences_per_step, plan->sequence_length, plan->micro_batches, plan->micro_batch);
     printf("steps          %zu, %.3g model FLOPs each\n", plan->steps, plan->flops);
     printf("dtypes         compute %s, gradients %s\n", sdp_dtype_name(plan->compute), sdp_dtype_name(plan->gradient));
-    printf("activations    %s\n", plan->keep ? "kept" : "recomputed from layer boundaries");
+    printf("groups         %zu of %zu micro-batches of a rank: each delivers the weights twice\n", plan->groups, plan->group);
+    printf("activations    %s\n", sdp_plan_activations_text(plan, activations));
+    if (plan->cuda)
+        printf("state          of %zu of %zu layers' parameters stays on the GPU and is updated there\n", resident,
+               plan->graph->storage_count);
     printf("window         %zu layers; chunks of %s\n", plan->window, sdp_format_bytes(plan->chunk_bytes, text));
     printf("updates        %s\n", plan->two_phase ? "after the global norm, under the next step's forward pass"
                                                   : "during the backward pass");
@@ -41,8 +76,9 @@ static void print_plan(const struct sdp_plan *plan)
         printf("memory of each GPU (%s available)\n", sdp_format_bytes(plan->device_available, text));
         print_memory(plan, true);
     }
-    printf("tasks of a step\n  deliver %zu, forward %zu, backward %zu, drain %zu, reduce %zu, clip %zu, update %zu, metrics %zu\n",
-           t->deliver, t->forward, t->backward, t->drain, t->reduce, t->clip, t->update, t->metrics);
+    printf("tasks of a step\n  deliver %zu, forward %zu, backward %zu, drain %zu, reduce %zu, clip %zu, update %zu, metrics %zu, store %zu, fetch %zu\n",
+           t->deliver, t->forward, t->backward, t->drain, t->reduce, t->clip, t->update, t->metrics, t->store, t->fetch);
+    print_time(&plan->time, plan->sequences_per_step * plan->sequence_length, plan->flops);
 }
 
 static enum sdp_status plan_job(const struct sdp_job *job, bool json, struct sdp_error *err)

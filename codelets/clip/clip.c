@@ -9,8 +9,9 @@ static void clip_cpu(void *buffers[], void *arg)
 {
     const struct sdp_task *task = arg;
     const struct sdp_clip_args *u = &task->u.clip;
-    (void)buffers;
-    double norm = sdp_norm_of_blocks(u->norms, u->block_count);
+    const double *device_norms =
+        u->device_norms < 0 ? NULL : (const double *)STARPU_VARIABLE_GET_PTR(buffers[u->device_norms]);
+    double norm = sdp_norm_of_blocks(u->norms, device_norms, u->block_count);
     *u->norm = norm;
     *u->scale = norm > u->clip_norm ? (float)(u->clip_norm / norm) : 1.0f;
 }

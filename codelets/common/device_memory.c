@@ -4,6 +4,9 @@
 
 #include "graph/base/log.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #ifdef SDP_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
@@ -17,10 +20,46 @@ size_t sdp_cuda_device_count(void)
     return count > 0 ? (size_t)count : 0;
 }
 
+/* 0 where CUDA does not say. */
+static double attribute(enum cudaDeviceAttr which, int ordinal)
+{
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, which, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return (double)value;
+}
+
+/* What the kernel knows of the PCIe link; a link that says nothing is taken for 16 lanes of the fourth generation. */
+static double link_rate(int ordinal)
+{
+    char id[32], path[96], text[32] = "";
+    double rate = 0, lanes = 0;
+    if (cudaDeviceGetPCIBusId(id, sizeof id, ordinal) != cudaSuccess)
+        return 32e9;
+    for (char *c = id; *c; c++)
+        *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    const char *const names[] = {"max_link_speed", "max_link_width"};
+    double *const values[] = {&rate, &lanes};
+    for (size_t i = 0; i < SDP_COUNT_OF(names); i++) {
+        snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", id, names[i]);
+        FILE *file = fopen(path, "r");
+        if (file && fgets(text, sizeof text, file))
+            *values[i] = strtod(text, NULL);
+        if (file)
+            fclose(file);
+    }
+    if (!(rate > 0) || !(lanes > 0) || lanes > 32)
+        return 32e9;
+    return rate * 1e9 / 8 * lanes; /* GT/s carry a bit each */
+}
+
 enum sdp_status sdp_cuda_device_info(int ordinal, struct sdp_cuda_info *out, struct sdp_error *err)
 {
     struct cudaDeviceProp properties;
-    struct sdp_cuda_info info = {{0}, 0, 0, 0, 0};
+    struct sdp_cuda_info info;
+    memset(&info, 0, sizeof info);
     cudaError_t rc = cudaGetDeviceProperties(&properties, ordinal);
     if (rc == cudaSuccess)
         rc = cudaSetDevice(ordinal);
@@ -31,6 +70,11 @@ enum sdp_status sdp_cuda_device_info(int ordinal, struct sdp_cuda_info *out, str
     memcpy(info.name, properties.name, sizeof info.name - 1);
     info.major = properties.major;
     info.minor = properties.minor;
+    info.multiprocessors = properties.multiProcessorCount;
+    info.clock_hz = attribute(cudaDevAttrClockRate, ordinal) * 1e3;
+    info.memory_bytes_per_s = attribute(cudaDevAttrMemoryClockRate, ordinal) * 1e3 * 2 / 8 *
+                              attribute(cudaDevAttrGlobalMemoryBusWidth, ordinal);
+    info.link_bytes_per_s = link_rate(ordinal);
     *out = info;
     return SDP_OK;
 }

@@ -14,6 +14,9 @@ struct sdp_cuda_info {
     char name[128];
     int major, minor;        /* compute capability */
     size_t free_bytes, total_bytes;
+    int multiprocessors;
+    double clock_hz;         /* highest */
+    double memory_bytes_per_s, link_bytes_per_s; /* of its memory and of one direction of its PCIe link, as specified */
 };
 
 /** Number of usable CUDA devices; 0 without CUDA, driver or device. */

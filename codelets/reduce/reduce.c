@@ -30,6 +30,10 @@ static void reduce_cpu(void *buffers[], void *arg)
 struct starpu_codelet sdp_codelet_reduce = {
     .cpu_funcs = {reduce_cpu},
     .cpu_funcs_name = {"reduce_cpu"},
+#ifdef SDP_HAVE_CUDA
+    .cuda_funcs = {sdp_update_cuda_task}, /* resident state: the sum stays in its accumulator, only the norm is found */
+    .cuda_flags = {STARPU_CUDA_ASYNC},
+#endif
     .nbuffers = STARPU_VARIABLE_NBUFFERS,
     .name = "reduce",
     .color = 0xd98c5f,

@@ -161,6 +161,11 @@ static double sum_lanes(const double *lanes)
     double sum = 0;
     for (size_t k = 0; k < LANES; k++)
         sum += lanes[k];
+    return sum;
+}
+
+static double one_nan_of(double sum)
+{
     return sum == sum ? sum : (double)sdp_float_from_bits(0x7fc00000u);
 }
 
@@ -183,11 +188,15 @@ void sdp_adamw_set(struct sdp_adamw_args *args, double lr, double beta1, double 
 void sdp_adamw_block(const struct sdp_adamw_args *args, size_t offset, size_t count,
                      double *sum_of_squares)
 {
-    double lanes[LANES] = {0};
+    double sum = 0;
     fenv_t saved;
     bool restore = fegetenv(&saved) == 0 && fesetenv(FE_DFL_ENV) == 0;
-    versions[sdp_adamw_isa()].adamw(args, offset, count, lanes);
-    *sum_of_squares = sum_lanes(lanes);
+    for (size_t i = 0; i < count; i += SDP_NORM_SEGMENT) {
+        double lanes[LANES] = {0};
+        versions[sdp_adamw_isa()].adamw(args, offset + i, SDP_MIN(count - i, SDP_NORM_SEGMENT), lanes);
+        sum += sum_lanes(lanes);
+    }
+    *sum_of_squares = one_nan_of(sum);
     if (restore)
         (void)fesetenv(&saved);
 }
@@ -197,12 +206,17 @@ void sdp_reduce_block(const void *const *gradients, size_t ranks, enum sdp_dtype
                       double *sum_of_squares)
 {
     const struct sdpi_reduce_args args = {.gradients = gradients, .ranks = ranks, .dtype = dtype,
-                                          .out_dtype = out_dtype, .out = out};
-    double lanes[LANES] = {0};
+                                          .out_dtype = out_dtype, .out = out,
+                                          .stream = count >= SDPI_REDUCE_STREAM};
+    double sum = 0;
     fenv_t saved;
     bool restore = fegetenv(&saved) == 0 && fesetenv(FE_DFL_ENV) == 0;
-    versions[sdp_adamw_isa()].reduce(&args, offset, count, lanes);
-    *sum_of_squares = sum_lanes(lanes);
+    for (size_t i = 0; i < count; i += SDP_NORM_SEGMENT) {
+        double lanes[LANES] = {0};
+        versions[sdp_adamw_isa()].reduce(&args, offset + i, SDP_MIN(count - i, SDP_NORM_SEGMENT), lanes);
+        sum += sum_lanes(lanes);
+    }
+    *sum_of_squares = one_nan_of(sum);
     if (restore)
         (void)fesetenv(&saved);
 }

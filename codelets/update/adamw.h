@@ -2,7 +2,7 @@
 /* The update kernel: AdamW on one block, in one pass over memory. With one bf16 gradient
  * that is 26 bytes a parameter: gradient 2 read; weight 2, remainder 2, m 4 and v 4 read
  * and written. With it the reduction kernel: the sum of the ranks' gradients alone.
- * Three versions (plain C, AVX2, AVX-512) agree to the bit on any input: every one
+ * All versions (plain C, AVX2, AVX-512, CUDA in adamw_cuda.cu) agree to the bit on any input: every one
  * rounds in the same places, keeps denormals, and gives NaN one form (0x7fc00000; as a
  * weight 0x7fc0 with remainder 0). The best is chosen at run time. */
 #ifndef SDP_CODELETS_UPDATE_ADAMW_H
@@ -11,6 +11,7 @@
 #include "graph/base/util.h"
 
 #define SDP_ADAMW_MAX_RANKS 16
+#define SDP_NORM_SEGMENT ((size_t)4096)
 
 struct sdp_adamw_args {
     uint16_t *weight; /* bf16 */
@@ -36,8 +37,9 @@ void sdp_adamw_set(struct sdp_adamw_args *args, double lr, double beta1, double 
 /** Updates elements [offset, offset + count) of all arrays, in fp32, as torch.optim.AdamW:
  *     p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g
  *     p -= lr / (1 - b1^step) * m / (sqrt(v) / sqrt(1 - b2^step) + eps)
- * *sum_of_squares: of the summed, unscaled gradient, in double; element i of the block
- * goes to lane i % 16, and the lanes are added in order. No alignment is needed. Any
+ * *sum_of_squares: of the summed, unscaled gradient, in double: of segments of
+ * SDP_NORM_SEGMENT elements; element i of a segment goes to lane i % 16, the lanes are added in order, and so are the
+ * segments. (Sixteen lanes fit the vector units of a core, and a GPU adds up many segments at once.) No alignment is needed. Any
  * thread; blocks of one array may run side by side. */
 void sdp_adamw_block(const struct sdp_adamw_args *args, size_t offset, size_t count,
                      double *sum_of_squares);
@@ -93,6 +95,7 @@ struct sdpi_reduce_args {
     size_t ranks;
     enum sdp_dtype dtype, out_dtype;
     void *out;
+    bool stream; /* write around the caches, where the output is aligned to 64 bytes */
 };
 
 /* Each adds squares to lanes[SDPI_ADAMW_LANES]. The vector versions take whole groups of

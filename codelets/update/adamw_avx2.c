@@ -158,7 +158,7 @@ INLINE void reduce(const struct sdpi_reduce_args *a, size_t first, size_t end,
                    enum sdp_dtype dtype, enum sdp_dtype out_dtype, double *lanes)
 {
     const char *start = (char *)a->out + first * (out_dtype == SDP_FP32 ? 4 : 2);
-    bool stream = end - first >= SDPI_REDUCE_STREAM && (uintptr_t)start % 64 == 0;
+    bool stream = a->stream && (uintptr_t)start % 64 == 0;
     struct squares s = load_lanes(lanes);
     for (size_t i = first; i < end; i += LANES) {
         __m256 low = one_nan(sum_ranks(a->gradients, a->ranks, dtype, i));
