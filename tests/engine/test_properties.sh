@@ -141,7 +141,11 @@ check_bits() {
         same "policy-$x" --policy "$x"
     done
     same policy-key --set runtime.policy=eager --set runtime.chunk=64KiB --set runtime.window=1
-    for x in keep recompute; do
+    for x in 1 2; do
+        same "group$x" --set "runtime.group=$x"
+    done
+    same group-recompute --set runtime.group=1 --set runtime.activations=recompute --set runtime.window=1
+    for x in keep selective recompute; do
         same "activations-$x" --set "runtime.activations=$x"
     done
     STARPU_NCPU=1 same one-core
