@@ -16,6 +16,7 @@
 
 struct sdp_state_storage;
 struct sdp_chunk;
+struct sdp_resources;
 
 struct sdp_run_state {
     atomic_int failed; /* enum sdp_status of the first failure, or 0 */
@@ -110,6 +111,7 @@ struct sdp_metrics_args {
 struct sdp_task {
     struct sdp_task_info info;
     struct sdp_run_state *state;
+    struct sdp_resources *resources; /* where its times are noted, or NULL */
     char name[64];
     union {
         struct sdp_compute_args compute;

@@ -305,6 +305,10 @@ static enum sdp_status start_starpu(struct sdp_engine *e, const struct sdp_engin
     if (rc != 0)
         return sdp_fail(err, SDP_RUNTIME, "StarPU does not start: %s", strerror(-rc));
     e->started = true;
+    if (options->resources) {
+        e->resources = sdp_resources_create(e->plan);
+        starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+    }
     sdp_slab_init();
     return check_policy(options->policy, err);
 }
@@ -400,7 +404,7 @@ static size_t device_bytes(const struct sdp_plan *plan, size_t device)
 
 static enum sdp_status allocate_memory(struct sdp_engine *e, struct sdpi_device *d, struct sdp_error *err)
 {
-    size_t bytes = device_bytes(e->plan, d->index);
+    size_t bytes = d->bytes = device_bytes(e->plan, d->index);
     char text[32];
     if (!e->plan->cuda) {
         enum sdp_status rc = sdp_arena_create(bytes, 0, false, "CPU ranks", &d->arena, err);
@@ -556,6 +560,9 @@ static enum sdp_status create_device(struct sdp_engine *e, struct sdpi_device *d
     enum sdp_status rc = prepare_ops(e, d, err);
     if (!rc)
         rc = allocate_memory(e, d, err);
+    if (rc)
+        return rc;
+    rc = sdpi_engine_warm_up(e, d, err);
     if (rc)
         return rc;
     struct carver carver = {d->memory, 0};
@@ -814,6 +821,7 @@ void sdp_engine_destroy(struct sdp_engine *e)
             destroy_device(e, &e->devices[d]);
         starpu_shutdown();
     }
+    sdp_resources_destroy(e->resources);
     sdp_arena_destroy(e->landing);
     sdp_arena_destroy(e->batch_arena);
     sdp_arena_destroy(e->offload_arena);

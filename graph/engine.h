@@ -16,6 +16,7 @@ struct sdp_engine;
 struct sdp_engine_options {
     const char *policy;     /* scheduling policy by name; STARPU_SCHED overrides it */
     const char *trace_dir;  /* NULL: no FxT recording */
+    bool resources;         /* note every task's times, for sdp_engine_resources() */
 };
 
 /* Where sequences come from: number `index` of the stream fills ids[L], targets[L] (-1: not counted) and
@@ -63,6 +64,11 @@ void sdp_engine_gradient(const struct sdp_engine *engine, size_t storage, size_t
 /** FxT recording between these two calls (trace_dir given). */
 void sdp_engine_trace_start(struct sdp_engine *engine);
 void sdp_engine_trace_stop(struct sdp_engine *engine);
+
+struct sdp_resource_report;
+/** Busy times over the whole steps after step `first`; after sdp_engine_drain(). \return false when there is nothing to
+ * report. */
+bool sdp_engine_resources(struct sdp_engine *engine, size_t first, struct sdp_resource_report *out);
 
 /** Writes the task graph of one step as a dot graph, from the very code that
  * submits it; StarPU is not started. */

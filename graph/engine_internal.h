@@ -5,6 +5,7 @@
 
 #include "codelets/task.h"
 #include "graph/engine.h"
+#include "graph/resources.h"
 #include "graph/slab.h"
 #include "model/state/arena.h"
 
@@ -60,6 +61,7 @@ struct sdpi_device {
     uint32_t compute_mask[(STARPU_NMAXWORKERS + 31) / 32]; /* the bit of compute_worker */
     struct sdp_compute_device compute;
     struct starpu_codelet deliver, fetch; /* with this device's node */
+    size_t bytes;               /* of the next */
     uint8_t *memory;            /* one area for all of the below; CUDA: device memory */
     struct sdp_arena *arena;    /* where memory lies on the host */
 
@@ -121,8 +123,9 @@ struct sdp_engine {
     uint64_t *first_delivery;         /* [storage] offset from the step's first task */
     bool skip_update;
     float *logits;
-    int loss_count;
+    double kernel_seconds;            /* of a step, measured alone in the warm-up; 0: not known */
 
+    struct sdp_resources *resources;  /* NULL: not wanted */
     FILE *dot;                        /* not NULL: picture */
     size_t dot_nodes;
     bool started;
@@ -168,6 +171,9 @@ SDP_CHECK_RESULT enum sdp_status sdpi_submit_step(struct sdp_engine *engine, siz
 /** Unit k of an area of a layer; whether it is offloaded. */
 struct sdpi_data *sdpi_area(const struct sdpi_device *d, enum sdpi_area area, size_t layer, size_t units, size_t k);
 bool sdpi_area_offloaded(const struct sdp_plan *plan, enum sdpi_area area, size_t layer);
+
+/** Rehearses every distinct layer on a GPU; see engine_warmup.c. Nothing on CPU ranks. */
+SDP_CHECK_RESULT enum sdp_status sdpi_engine_warm_up(struct sdp_engine *engine, struct sdpi_device *device, struct sdp_error *err);
 
 /** Brings the host's copy of resident state up to date; no task may be under way. */
 SDP_CHECK_RESULT enum sdp_status sdpi_engine_refresh_host(struct sdp_engine *engine, struct sdp_error *err);

@@ -152,15 +152,34 @@ enum sdp_status sdp_engine_probe(struct sdp_engine *e, const struct sdp_sequence
     return rc;
 }
 
-static float element(const struct sdp_engine *e, const void *memory, size_t i)
+static float element(enum sdp_dtype dtype, const void *memory, size_t i)
 {
-    return e->plan->reduced == SDP_FP32 ? ((const float *)memory)[i] : sdp_bf16_to_float(((const uint16_t *)memory)[i]);
+    return dtype == SDP_FP32 ? ((const float *)memory)[i] : sdp_bf16_to_float(((const uint16_t *)memory)[i]);
+}
+
+/* The sums of resident state never leave the device: as the update would round them. */
+static void resident_gradient(const struct sdp_engine *e, size_t storage, const struct sdp_param *p, float *values)
+{
+    struct sdpi_device *d = &e->devices[0];
+    starpu_data_handle_t handle = sdpi_accumulator(e, d, storage, d->first_rank)->handle;
+    if (starpu_data_acquire(handle, STARPU_R) != 0)
+        return;
+    const float *sums = (const float *)starpu_variable_get_local_ptr(handle);
+    for (size_t i = 0; i < p->count; i++) {
+        float sum = sums[p->offset + i];
+        values[i] = e->plan->gradient == SDP_BF16 ? sdp_bf16_to_float(sdp_bf16_from_float(sum)) : sum;
+    }
+    starpu_data_release(handle);
 }
 
 void sdp_engine_gradient(const struct sdp_engine *e, size_t storage, size_t param, float *values)
 {
     const struct sdp_state_storage *s = &e->state->storages[storage];
     const struct sdp_param *p = &e->graph->storages[storage].params[param];
+    if (e->plan->resident[storage]) {
+        resident_gradient(e, storage, p, values);
+        return;
+    }
     for (size_t c = 0; c < s->chunk_count; c++) {
         const struct sdp_chunk *chunk = &s->chunks[c];
         starpu_data_handle_t handle = e->waiting[e->chunk_base[storage] + c].handle;
@@ -168,7 +187,7 @@ void sdp_engine_gradient(const struct sdp_engine *e, size_t storage, size_t para
         size_t from = SDP_MAX(chunk->offset, p->offset);
         size_t to = SDP_MIN(chunk->offset + chunk->count, p->offset + p->count);
         for (size_t i = from; i < to; i++)
-            values[i - p->offset] = element(e, (const void *)interface->ptr, i - chunk->offset);
+            values[i - p->offset] = element(e->plan->reduced, (const void *)interface->ptr, i - chunk->offset);
     }
 }
 
@@ -184,6 +203,11 @@ void sdp_engine_trace_stop(struct sdp_engine *e)
 {
     if (e->trace_dir)
         starpu_fxt_stop_profiling();
+}
+
+bool sdp_engine_resources(struct sdp_engine *e, size_t first, struct sdp_resource_report *out)
+{
+    return e->resources && sdp_resources_report(e->resources, first, out);
 }
 
 /* -- picture -------------------------------------------------------------------------------------- */

@@ -75,6 +75,7 @@ struct sdp_op_device {
     int multiprocessors;
     int ordinal;          /* CUDA device number */
     bool deterministic;
+    bool tuning;          /* before the first step: choices between algorithms may be timed, outputs are overwritten at will */
 };
 
 struct sdp_op_call {

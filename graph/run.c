@@ -6,6 +6,7 @@
 #include "codelets/common/device_memory.h"
 #include "graph/base/log.h"
 #include "graph/engine.h"
+#include "graph/resources.h"
 #include "graph/engine_trace.h"
 #include "graph/job_model.h"
 #include "graph/output.h"
@@ -36,7 +37,9 @@ struct run {
     struct sdp_train_position position;
     size_t trace_first, trace_last;
     double first_loss, last_loss, last_finished;
+    size_t start;            /* steps done by earlier processes */
     size_t steps_done;       /* of this process */
+    double *seconds;         /* of each of them */
 };
 
 /* -- start -------------------------------------------------------------------------- */
@@ -130,7 +133,8 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
         return sdp_fail(err, SDP_INPUT, "--trace %zu:%zu: the run has %zu steps", r->trace_first, r->trace_last,
                         r->plan->steps);
     struct sdp_engine_options options = {.policy = r->options->policy ? r->options->policy : r->job->runtime.policy,
-                                         .trace_dir = r->trace_first ? r->output.trace : NULL};
+                                         .trace_dir = r->trace_first ? r->output.trace : NULL,
+                                         .resources = r->options->resources};
     if (options.trace_dir)
         rc = sdp_make_dirs(options.trace_dir, err);
     if (!rc)
@@ -207,6 +211,8 @@ static enum sdp_status finish_step(struct run *r, size_t step, struct sdp_error 
     r->last_finished = result.finished;
     if (r->steps_done++ == 0)
         r->first_loss = result.loss;
+    r->seconds = sdp_xrealloc(r->seconds, r->steps_done * sizeof *r->seconds);
+    r->seconds[r->steps_done - 1] = seconds;
     r->last_loss = result.loss;
     rc = sdp_output_metrics(&r->output, r->plan, step, &result, seconds, err);
     show_progress(r, step, &result, seconds);
@@ -233,7 +239,7 @@ static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int3
 static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
 {
     const struct sdp_sequences sequences = {read_sequence, r->data};
-    size_t waited = (size_t)r->position.step;
+    size_t waited = r->start = (size_t)r->position.step;
     enum sdp_status rc = SDP_OK;
     for (size_t step = waited + 1; !rc && step <= r->plan->steps; step++) {
         if (step == r->trace_first)
@@ -281,9 +287,42 @@ static void report_memory(const struct run *r)
         sdp_warn("%zu deliveries found no free layer slot", failures);
 }
 
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Steps that a measurement leaves out: the first ones fill the pipeline. */
+static size_t warm_up_steps(const struct run *r)
+{
+    return r->steps_done > 4 ? 3 : r->steps_done / 2;
+}
+
+static void report_speed(struct run *r)
+{
+    const struct sdp_plan *p = r->plan;
+    size_t skip = warm_up_steps(r), n = r->steps_done - skip;
+    if (!n)
+        return;
+    double *s = r->seconds + skip;
+    qsort(s, n, sizeof *s, by_seconds);
+    double median = n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+    sdp_info("median of %zu steps after %zu: %.3f s, %.0f tokens/s, %.1f model TFLOP/s", n, skip, median,
+             (double)(p->sequences_per_step * p->sequence_length) / median, p->flops / median / 1e12);
+    struct sdp_resource_report report;
+    if (!r->options->resources)
+        return;
+    if (sdp_engine_resources(r->engine, r->start + skip, &report))
+        sdp_resources_print(p, &report);
+    else
+        sdp_warn("--resources: too few steps to say how busy anything was; run at least two");
+}
+
 static enum sdp_status finish(struct run *r, struct sdp_error *err)
 {
     enum sdp_status rc = SDP_OK;
+    report_speed(r);
     report_memory(r);
     if (r->job->output.export_hf)
         rc = sdp_checkpoint_save_hf(r->output.model, r->state, r->job->output.export_dtype, r->config,
@@ -297,6 +336,7 @@ static void clean_up(struct run *r)
     sdp_host_state_destroy(r->state);
     sdp_plan_destroy(r->plan);
     sdp_dataset_close(r->data);
+    free(r->seconds);
     json_decref(r->config);
     sdp_model_graph_destroy(r->graph);
 }

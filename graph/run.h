@@ -10,6 +10,7 @@ struct sdp_run_options {
     bool resume;      /* go on from the newest checkpoint in output.dir */
     bool overwrite;   /* replace what a run left in output.dir */
     bool quiet;       /* no progress line */
+    bool resources;   /* a table of how busy each resource was, at the end */
     const char *policy; /* NULL: the job's */
     size_t trace_first, trace_last; /* 0 0: the job's */
 };

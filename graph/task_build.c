@@ -11,6 +11,7 @@ void sdpi_task_begin(struct sdpi_builder *b, struct sdp_engine *engine, struct s
     b->engine = engine;
     b->arg = sdp_xcalloc(1, sizeof *b->arg);
     b->arg->state = &engine->run;
+    b->arg->resources = engine->resources;
     b->arg->info = (struct sdp_task_info){
         .magic = SDP_TASK_INFO_MAGIC, .kind = kind, .step = (int32_t)step, .layer = -1, .chunk = -1, .rank = -1,
         .micro_batch = -1, .device = -1, .workerid = -1, .order = engine->order++, .next_use = UINT64_MAX,
@@ -76,6 +77,14 @@ static void dot_node(struct sdpi_builder *b)
         dot_data(b, b->data[k], b->modes[k]);
 }
 
+/* Runs after the task, which StarPU frees later. */
+static void note(void *arg)
+{
+    const struct starpu_task *task = arg;
+    const struct sdp_task *own = task->cl_arg;
+    sdp_resources_note(own->resources, task);
+}
+
 void sdpi_task_seal(struct sdpi_builder *b)
 {
     name_task(b->arg);
@@ -96,6 +105,10 @@ void sdpi_task_seal(struct sdpi_builder *b)
     task->cl_arg_size = sizeof *b->arg;
     task->cl_arg_free = 1;
     task->flops = b->arg->info.flops;
+    if (b->engine->resources) {
+        task->callback_func = note;
+        task->callback_arg = task;
+    }
 }
 
 void sdpi_task_after(struct sdpi_builder *task, struct sdpi_builder *before, size_t count)

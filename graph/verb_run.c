@@ -19,6 +19,7 @@ static int run(int argc, char **argv)
         {"policy", SDP_OPTION_TEXT, &options.policy, "NAME", "scheduling policy instead of runtime.policy", NULL},
         {"trace", SDP_OPTION_RANGE, &trace, "FIRST:LAST", "record these steps with FxT into output.dir/trace", NULL},
         {"set", SDP_OPTION_LIST, &set, "KEY=VALUE", "change a value of the job, e.g. train.steps=20", NULL},
+        {"resources", SDP_OPTION_FLAG, &options.resources, NULL, "print how busy GPUs, links and cores were in a step", NULL},
         {"quiet", SDP_OPTION_FLAG, &options.quiet, NULL, "no progress line", NULL},
         {NULL, SDP_OPTION_FLAG, NULL, NULL, NULL, NULL}};
     int rc = sdp_options_parse(&sdp_verb_run, table, argc, argv, 1, 1, &path, NULL);

@@ -45,7 +45,28 @@ __global__ void __launch_bounds__(256) fill_kernel(float *out, float value, size
         out[i] = value;
 }
 
+/* Two bf16 of one word: the upper is also what fp32 shows. */
+__global__ void __launch_bounds__(256) noise_kernel(uint32_t *out, size_t count)
+{
+    const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
+    for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ull;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+        x ^= x >> 27;
+        const float low = (static_cast<float>(x & 0xffff) / 32768.0f - 1.0f) * 0.1f;
+        const float high = (static_cast<float>((x >> 16) & 0xffff) / 32768.0f - 1.0f) * 0.1f;
+        out[i] = (__float_as_uint(high) & 0xffff0000u) | (__float_as_uint(low) >> 16);
+    }
+}
+
 } // namespace
+
+extern "C" enum sdp_status sdp_noise_cuda(void *out, size_t bytes, void *stream)
+{
+    noise_kernel<<<2048, 256, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<uint32_t *>(out), bytes / 4);
+    SDP_CUDA_LAUNCHED("noise_kernel");
+    return SDP_OK;
+}
 
 extern "C" enum sdp_status sdp_gradient_pack_cuda(const float *accumulator, void *out, enum sdp_dtype out_dtype,
                                                   size_t count, void *stream)

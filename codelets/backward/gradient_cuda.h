@@ -18,6 +18,10 @@ enum sdp_status sdp_gradient_pack_cuda(const float *accumulator, void *out, enum
 /** out[i] = value. */
 enum sdp_status sdp_fill_cuda(float *out, float value, size_t count, void *stream);
 
+/** Numbers between -0.1 and 0.1, for kernels to be timed on: `bytes` (a multiple of 4) as bf16, so that read as fp32 they are
+ * in that range too. */
+enum sdp_status sdp_noise_cuda(void *out, size_t bytes, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

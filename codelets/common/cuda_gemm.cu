@@ -11,8 +11,14 @@
 
 #include <cublasLt.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #define SDP_BLAS(expression)                                                                       \
@@ -30,6 +36,12 @@ using Key = std::vector<uint64_t>;
 
 std::mutex table_lock;
 std::map<Key, cublasLtMatmulAlgo_t> table;
+std::map<Key, cublasLtMatmulAlgo_t> stored; /* from the file: used after a check by the library */
+std::string file_path, file_head;
+bool table_grew;
+
+constexpr int candidates = 12, timed_runs = 3;
+constexpr float worth = 0.99f; /* part of the first candidate's time that another must stay below */
 
 struct Problem {
     cublasLtMatmulDescOpaque_t operation;
@@ -122,6 +134,93 @@ enum sdp_status make_preference(cublasLtMatmulPreferenceOpaque_t *preference, co
     return SDP_OK;
 }
 
+/* cuBLASLt wants a c even where beta is 0, and does not read it then. */
+cublasStatus_t multiply(const struct sdp_op_device *device, const struct sdp_gemm *g, Problem *p,
+                        const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1.0f;
+    return cublasLtMatmul(static_cast<cublasLtHandle_t>(device->cublaslt), &p->operation, &one, g->b, &p->a, g->a, &p->b,
+                          &g->beta, g->beta != 0.0f ? g->c : g->d, &p->c, g->d, &p->c, algo, device->blas_workspace,
+                          device->blas_workspace_bytes, static_cast<cudaStream_t>(device->stream));
+}
+
+/* Milliseconds of one run, or a negative number where the algorithm fails. */
+float time_of(const struct sdp_op_device *device, const struct sdp_gemm *g, Problem *p, const cublasLtMatmulAlgo_t *algo,
+              cudaEvent_t from, cudaEvent_t to)
+{
+    const cudaStream_t stream = static_cast<cudaStream_t>(device->stream);
+    float best = -1.0f;
+
+    for (int i = 0; i <= timed_runs; i++) { /* the first one warms up */
+        float ms = 0.0f;
+        if (cudaEventRecord(from, stream) != cudaSuccess || multiply(device, g, p, algo) != CUBLAS_STATUS_SUCCESS ||
+            cudaEventRecord(to, stream) != cudaSuccess || cudaEventSynchronize(to) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, from, to) != cudaSuccess) {
+            static_cast<void>(cudaGetLastError());
+            return -1.0f;
+        }
+        if (i > 0 && (best < 0.0f || ms < best))
+            best = ms;
+    }
+    return best;
+}
+
+/* Index of the fastest candidate; the first unless another is clearly faster. */
+int fastest(const struct sdp_op_device *device, const struct sdp_gemm *g, Problem *p,
+            const cublasLtMatmulHeuristicResult_t *results, int count)
+{
+    cudaEvent_t from = nullptr, to = nullptr;
+    int best = 0;
+    float first = -1.0f, least = -1.0f;
+
+    if (count > 1 && cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess)
+        for (int i = 0; i < count; i++) {
+            if (results[i].state != CUBLAS_STATUS_SUCCESS)
+                continue;
+            const float ms = time_of(device, g, p, &results[i].algo, from, to);
+            if (i == 0)
+                first = ms;
+            if (ms >= 0.0f && (least < 0.0f || ms < least)) {
+                least = ms;
+                best = i;
+            }
+        }
+    if (from)
+        static_cast<void>(cudaEventDestroy(from));
+    if (to)
+        static_cast<void>(cudaEventDestroy(to));
+    return first >= 0.0f && least >= worth * first ? 0 : best;
+}
+
+/* Whether a stored algorithm is one that this library runs for the problem in the workspace there is. */
+bool usable(const struct sdp_op_device *device, Problem *p, const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    return cublasLtMatmulAlgoCheck(static_cast<cublasLtHandle_t>(device->cublaslt), &p->operation, &p->a, &p->b, &p->c,
+                                   &p->c, algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= device->blas_workspace_bytes;
+}
+
+enum sdp_status ask(const struct sdp_op_device *device, const struct sdp_gemm *g, Problem *p, cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t results[candidates];
+    int found = 0;
+
+    SDP_TRY(make_preference(&preference, device, g));
+    const cublasStatus_t rc = cublasLtMatmulAlgoGetHeuristic(
+        static_cast<cublasLtHandle_t>(device->cublaslt), &p->operation, &p->a, &p->b, &p->c, &p->c, &preference,
+        device->tuning ? candidates : 1, results, &found);
+    if (rc != CUBLAS_STATUS_SUCCESS || found == 0) {
+        sdp_warn("cuBLASLt has no algorithm for m %zu, n %zu, k %zu, transposed %d %d, %s to %s: %s", g->m, g->n,
+                 g->k, g->transpose_a, g->transpose_b, sdp_dtype_name(g->in_dtype), sdp_dtype_name(g->out_dtype),
+                 cublasLtGetStatusString(rc));
+        return SDP_DEVICE;
+    }
+    *algo = results[device->tuning ? fastest(device, g, p, results, found) : 0].algo;
+    return SDP_OK;
+}
+
 enum sdp_status choose(const struct sdp_op_device *device, const struct sdp_gemm *g, Problem *p,
                        cublasLtMatmulAlgo_t *algo)
 {
@@ -133,29 +232,58 @@ enum sdp_status choose(const struct sdp_op_device *device, const struct sdp_gemm
         return SDP_OK;
     }
 
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    SDP_TRY(make_preference(&preference, device, g));
-    const cublasStatus_t rc =
-        cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(device->cublaslt), &p->operation, &p->a, &p->b,
-                                       &p->c, &p->c, &preference, 1, &result, &found);
-    if (rc != CUBLAS_STATUS_SUCCESS || found == 0) {
-        sdp_warn("cuBLASLt has no algorithm for m %zu, n %zu, k %zu, transposed %d %d, %s to %s: %s", g->m, g->n,
-                 g->k, g->transpose_a, g->transpose_b, sdp_dtype_name(g->in_dtype), sdp_dtype_name(g->out_dtype),
-                 cublasLtGetStatusString(rc));
-        return SDP_DEVICE;
+    const auto old = stored.find(key);
+    if (old != stored.end() && usable(device, p, &old->second)) {
+        *algo = old->second;
+    } else {
+        SDP_TRY(ask(device, g, p, algo));
+        table_grew |= device->tuning;
     }
-    table.emplace(key, result.algo);
-    *algo = result.algo;
+    table.emplace(key, *algo);
     return SDP_OK;
+}
+
+/* -- the file: a head line, then for each shape its words and its algorithm's, in hexadecimal --------------- */
+
+constexpr size_t algorithm_words = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t);
+
+void read_lines(std::istream &in)
+{
+    std::string line;
+    if (!std::getline(in, line) || line != file_head)
+        return;
+    while (std::getline(in, line)) {
+        std::istringstream words(line);
+        size_t count = 0;
+        cublasLtMatmulAlgo_t algo;
+        words >> std::hex >> count;
+        if (!words || count == 0 || count > 64)
+            return;
+        Key key(count);
+        for (uint64_t &word : key)
+            words >> word;
+        for (size_t i = 0; i < algorithm_words; i++)
+            words >> algo.data[i];
+        if (!words)
+            return; /* a damaged line: what was read so far holds */
+        stored.emplace(key, algo);
+    }
+}
+
+void write_line(std::ostream &out, const Key &key, const cublasLtMatmulAlgo_t &algo)
+{
+    out << std::hex << key.size();
+    for (uint64_t word : key)
+        out << ' ' << word;
+    for (size_t i = 0; i < algorithm_words; i++)
+        out << ' ' << algo.data[i];
+    out << '\n';
 }
 
 } // namespace
 
 extern "C" enum sdp_status sdp_gemm_cuda(const struct sdp_op_device *device, const struct sdp_gemm *g)
 {
-    const float one = 1.0f;
     Problem p;
     cublasLtMatmulAlgo_t algo;
 
@@ -163,10 +291,61 @@ extern "C" enum sdp_status sdp_gemm_cuda(const struct sdp_op_device *device, con
         return SDP_OK;
     SDP_TRY(make_problem(&p, g));
     SDP_TRY(choose(device, g, &p, &algo));
-    /* cuBLASLt wants a c even where beta is 0, and does not read it then. */
-    SDP_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(device->cublaslt), &p.operation, &one, g->b, &p.a, g->a,
-                            &p.b, &g->beta, g->beta != 0.0f ? g->c : g->d, &p.c, g->d, &p.c, &algo,
-                            device->blas_workspace, device->blas_workspace_bytes,
-                            static_cast<cudaStream_t>(device->stream)));
+    SDP_BLAS(multiply(device, g, &p, &algo));
     return SDP_OK;
+}
+
+extern "C" void sdp_gemm_load_cuda(int ordinal, const char *folder)
+{
+    const std::lock_guard<std::mutex> guard(table_lock);
+    cudaDeviceProp properties;
+    std::ostringstream name, head;
+
+    if (!file_path.empty() || cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess)
+        return;
+    head << "slidedp products 1, " << properties.name << ", cuBLASLt " << cublasLtGetVersion();
+    file_head = head.str();
+    uint64_t hash = 14695981039346656037ull; /* FNV-1a: a device's name may hold any character */
+    for (const char c : file_head)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+    name << folder << "/gemm-" << std::hex << hash << ".txt";
+    file_path = name.str();
+    std::ifstream in(file_path);
+    if (in)
+        read_lines(in);
+}
+
+extern "C" void sdp_gemm_save_cuda(void)
+{
+    const std::lock_guard<std::mutex> guard(table_lock);
+    if (!table_grew || file_path.empty())
+        return;
+    for (const auto &entry : table)
+        stored[entry.first] = entry.second;
+    const std::string part = file_path + "." + std::to_string(static_cast<long>(getpid())) + ".part";
+    std::ofstream out(part, std::ios::trunc);
+    out << file_head << '\n';
+    for (const auto &entry : stored)
+        write_line(out, entry.first, entry.second);
+    out.close();
+    if (!out || std::rename(part.c_str(), file_path.c_str()) != 0) {
+        static_cast<void>(std::remove(part.c_str()));
+        sdp_warn("%s: cannot be written: products will be timed again in the next run", file_path.c_str());
+        return;
+    }
+    table_grew = false;
+}
+
+extern "C" size_t sdp_gemm_fingerprint_cuda(uint64_t *fingerprint)
+{
+    const std::lock_guard<std::mutex> guard(table_lock);
+    uint64_t hash = 14695981039346656037ull;
+    for (const auto &entry : table) {
+        for (uint64_t word : entry.first)
+            hash = (hash ^ word) * 1099511628211ull;
+        for (size_t i = 0; i < algorithm_words; i++)
+            hash = (hash ^ entry.second.data[i]) * 1099511628211ull;
+    }
+    *fingerprint = hash;
+    return table.size();
 }

@@ -79,6 +79,25 @@ enum sdp_status sdp_cuda_device_info(int ordinal, struct sdp_cuda_info *out, str
     return SDP_OK;
 }
 
+static enum sdp_status told(const char *what, cudaError_t rc)
+{
+    if (rc == cudaSuccess)
+        return SDP_OK;
+    sdp_warn("%s: %s", what, cudaGetErrorString(rc));
+    return SDP_DEVICE;
+}
+
+enum sdp_status sdp_synchronize_cuda(void *stream)
+{
+    return told("waiting for kernels", cudaStreamSynchronize((cudaStream_t)stream));
+}
+
+enum sdp_status sdp_upload_cuda(void *to, const void *from, size_t bytes, void *stream)
+{
+    enum sdp_status rc = told("copying to the device", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream));
+    return rc ? rc : sdp_synchronize_cuda(stream);
+}
+
 void *sdp_cuda_malloc(int ordinal, size_t bytes)
 {
     void *pointer = NULL;

@@ -32,6 +32,10 @@ void sdp_cuda_free(int ordinal, void *pointer);
 /** Enqueues a copy within a device on device->stream (cuda), or copies at once. */
 enum sdp_status sdp_device_copy(void *to, const void *from, size_t bytes, const struct sdp_op_device *device, bool cuda);
 
+/** Copies from host memory to a device on a stream, and waits for it; waits for a stream. CUDA only. */
+enum sdp_status sdp_upload_cuda(void *to, const void *from, size_t bytes, void *stream);
+enum sdp_status sdp_synchronize_cuda(void *stream);
+
 #ifdef __cplusplus
 }
 #endif
