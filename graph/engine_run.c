@@ -162,14 +162,14 @@ static void resident_gradient(const struct sdp_engine *e, size_t storage, const 
 {
     struct sdpi_device *d = &e->devices[0];
     starpu_data_handle_t handle = sdpi_accumulator(e, d, storage, d->first_rank)->handle;
-    if (starpu_data_acquire(handle, STARPU_R) != 0)
+    if (starpu_data_acquire_on_node(handle, STARPU_MAIN_RAM, STARPU_R) != 0)
         return;
     const float *sums = (const float *)starpu_variable_get_local_ptr(handle);
     for (size_t i = 0; i < p->count; i++) {
         float sum = sums[p->offset + i];
         values[i] = e->plan->gradient == SDP_BF16 ? sdp_bf16_to_float(sdp_bf16_from_float(sum)) : sum;
     }
-    starpu_data_release(handle);
+    starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
 }
 
 void sdp_engine_gradient(const struct sdp_engine *e, size_t storage, size_t param, float *values)

@@ -179,12 +179,13 @@ static enum sdp_status save_state(struct run *r, size_t step, struct sdp_error *
 static void show_progress(const struct run *r, size_t step, const struct sdp_step_result *result, double seconds)
 {
     size_t tokens = r->plan->sequences_per_step * r->plan->sequence_length;
-    double left = seconds * (double)(r->plan->steps - step), gflops = r->plan->flops / seconds / 1e9;
+    double left = seconds * (double)(r->plan->steps - step);
+    char speed[32];
     if (r->options->quiet)
         return;
-    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %.1f %sFLOP/s  %.0f s left", step,
+    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %s  %.0f s left", step,
                  r->plan->steps, result->loss, result->grad_norm, result->lr, (double)tokens / seconds,
-                 gflops < 1e3 ? gflops : gflops / 1e3, gflops < 1e3 ? "G" : "T", left);
+                 sdp_format_flops(r->plan->flops / seconds, speed), left);
 }
 
 static enum sdp_status check_finite(const struct run *r, size_t step, const struct sdp_step_result *result, struct sdp_error *err)
@@ -308,8 +309,9 @@ static void report_speed(struct run *r)
     double *s = r->seconds + skip;
     qsort(s, n, sizeof *s, by_seconds);
     double median = n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
-    sdp_info("median of %zu steps after %zu: %.3f s, %.0f tokens/s, %.1f model TFLOP/s", n, skip, median,
-             (double)(p->sequences_per_step * p->sequence_length) / median, p->flops / median / 1e12);
+    char speed[32];
+    sdp_info("median of %zu steps after %zu: %.3f s, %.0f tokens/s, model %s", n, skip, median,
+             (double)(p->sequences_per_step * p->sequence_length) / median, sdp_format_flops(p->flops / median, speed));
     struct sdp_resource_report report;
     if (!r->options->resources)
         return;

@@ -5,12 +5,15 @@
 #include "codelets/common/device_memory.h"
 #include "graph/plan.h"
 
-/* Shares of the peak that long kernels sustain (measured on an H200: products 740 of 989 TFLOP/s, deterministic
+#include <stdlib.h>
+
+/* Shares of the peak that long kernels sustain (measured on an H200: products 670 of 989 TFLOP/s, deterministic
  * attention forward and backward together 400, elementwise kernels 3.6 of 4.8 TB/s). */
-#define PRODUCT_SHARE 0.74
+#define PRODUCT_SHARE 0.68
 #define ATTENTION_SHARE 0.40
 #define MEMORY_SHARE 0.75
 #define LINK_SHARE 0.86 /* of a PCIe link's raw rate: 55 of 64 GB/s */
+#define SHARED_LINK 0.6 /* of a link's rate is left beside updates that use all of the host's memory bandwidth */
 #define UPDATE_BYTES 26.0 /* a parameter: codelets/update/adamw.h */
 
 /* -- rates ------------------------------------------------------------------------------------ */
@@ -83,21 +86,32 @@ static struct layer_time layer_seconds(const struct sdp_layer_plan *plan, const 
     return time;
 }
 
-static void predict_compute(const struct sdp_plan *plan, struct sdp_step_time *t)
+/* Ranks of the device that has the most. */
+static double most_ranks(const struct sdp_plan *plan)
 {
     size_t ranks = 0;
     for (size_t d = 0; d < plan->device_count; d++)
         ranks = SDP_MAX(ranks, plan->first_rank[d + 1] - plan->first_rank[d]);
-    double times = (double)(ranks * plan->micro_batches);
-    const struct sdp_layer_plan *last = NULL;
-    struct layer_time layer = {0, 0, 0};
+    return (double)ranks;
+}
+
+/* Of every layer; layers of one plan follow one another, so each is estimated once. [new] */
+static struct layer_time *layer_times(const struct sdp_plan *plan)
+{
+    struct layer_time *times = sdp_xcalloc(plan->graph->layer_count, sizeof *times);
+    for (size_t l = 0; l < plan->graph->layer_count; l++)
+        times[l] = l && plan->layers[l] == plan->layers[l - 1] ? times[l - 1]
+                                                               : layer_seconds(plan->layers[l], &plan->rates);
+    return times;
+}
+
+static void predict_compute(const struct sdp_plan *plan, const struct layer_time *layers, struct sdp_step_time *t)
+{
+    double times = most_ranks(plan) * (double)plan->micro_batches;
     for (size_t l = 0; l < plan->graph->layer_count; l++) {
-        if (plan->layers[l] != last)
-            layer = layer_seconds(plan->layers[l], &plan->rates);
-        last = plan->layers[l];
-        t->forward += times * layer.forward;
-        t->backward += times * layer.backward;
-        t->recompute += times * layer.recompute;
+        t->forward += times * layers[l].forward;
+        t->backward += times * layers[l].backward;
+        t->recompute += times * layers[l].recompute;
     }
     for (size_t s = 0; s < plan->graph->storage_count; s++)
         if (plan->resident[s])
@@ -107,23 +121,37 @@ static void predict_compute(const struct sdp_plan *plan, struct sdp_step_time *t
 
 /* -- copies and updates -------------------------------------------------------------------------- */
 
+static double delivered_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+{
+    size_t s = plan->graph->layers[visit->layer].storage;
+    return visit->first_of_tenure ? (double)plan->layout->storages[s].count * (plan->compute == SDP_FP32 ? 4 : 2) : 0;
+}
+
+static double drained_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+{
+    size_t s = plan->graph->layers[visit->layer].storage;
+    if (!plan->cuda || !visit->backward || !visit->last_gradient || plan->resident[s])
+        return 0; /* CPU ranks read and write memory themselves */
+    return (double)plan->layout->storages[s].count * (double)sdp_dtype_size(plan->gradient) * most_ranks(plan);
+}
+
+/* Bytes that a visit of an offloaded layer stores or fetches. */
+static double offloaded_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+{
+    double units = most_ranks(plan) * (double)plan->group;
+    if (visit->layer >= plan->offloaded)
+        return 0;
+    return units * (double)(sdp_plan_saved_bytes(plan, visit->layer) +
+                            (sdp_plan_offloads_boundary(plan, visit->layer) ? sdp_plan_boundary_bytes(plan) : 0));
+}
+
 static void predict_copies(const struct sdp_plan *plan, struct sdp_step_time *t)
 {
-    double weight = plan->compute == SDP_FP32 ? 4 : 2, gradient = (double)sdp_dtype_size(plan->gradient);
-    size_t ranks = plan->first_rank[1];
     for (size_t v = 0; v < plan->visit_count; v++) {
         const struct sdp_visit *visit = &plan->visits[v];
-        size_t s = plan->graph->layers[visit->layer].storage;
-        double count = (double)plan->layout->storages[s].count;
-        t->in_bytes += visit->first_of_tenure ? count * weight : 0;
-        if (visit->backward && visit->last_gradient && !plan->resident[s])
-            t->out_bytes += count * gradient * (double)ranks;
-    }
-    double offloaded = (double)sdp_plan_offload_host_bytes(plan) / (double)plan->device_count * (double)plan->groups;
-    t->in_bytes += offloaded;
-    t->out_bytes += offloaded;
-    if (!plan->cuda) { /* CPU ranks read and write memory themselves */
-        t->out_bytes = 0;
+        t->in_bytes += delivered_bytes(plan, visit);
+        t->out_bytes += drained_bytes(plan, visit);
+        *(visit->backward ? &t->in_bytes : &t->out_bytes) += offloaded_bytes(plan, visit);
     }
     t->link_in = t->in_bytes / plan->rates.link_in;
     t->link_out = t->out_bytes / plan->rates.link_out;
@@ -149,33 +177,55 @@ static void predict_updates(const struct sdp_plan *plan, struct sdp_step_time *t
     t->host_update = SDP_MAX(bytes / (cores * plan->rates.update), bytes / plan->rates.host_memory);
 }
 
-/* Updates run under the backward pass of the last group and the forward pass of the next step's first one, beside the
- * copies; with clipping under the forward pass alone. */
-static void predict_exposed(const struct sdp_plan *plan, struct sdp_step_time *t)
+/* The part of a visit's copies that is longer than its kernels: a device holds few layers, so that a short copy later
+ * makes up for little. Links are slower where updates use the host's memory too. */
+static void predict_exposed_copies(const struct sdp_plan *plan, const struct layer_time *layers, double busy,
+                                   struct sdp_step_time *t)
 {
-    double groups = (double)plan->groups;
-    double forward = t->forward / groups, backward = (t->backward + t->recompute) / groups;
+    double units = most_ranks(plan) * (double)plan->group;
+    for (size_t v = 0; v < plan->visit_count; v++) {
+        const struct sdp_visit *visit = &plan->visits[v];
+        const struct layer_time *layer = &layers[visit->layer];
+        bool beside = visit->backward ? visit->group + 1 == plan->groups : visit->group == 0;
+        double slower = beside ? 1.0 + busy * (1.0 / SHARED_LINK - 1.0) : 1.0, moved = offloaded_bytes(plan, visit);
+        double compute = units * (visit->backward ? layer->backward + layer->recompute : layer->forward);
+        double in = delivered_bytes(plan, visit) + (visit->backward ? moved : 0);
+        double out = drained_bytes(plan, visit) + (visit->backward ? 0 : moved);
+        double copies = slower * SDP_MAX(in / plan->rates.link_in, out / plan->rates.link_out);
+        t->exposed_delivery += SDP_MAX(0.0, copies - compute);
+    }
+}
+
+/* Updates run under the backward pass of the last group and the forward pass of the next step's first one, beside the
+ * copies of these; with clipping under the forward pass alone. */
+static void predict_exposed(const struct sdp_plan *plan, const struct layer_time *layers, struct sdp_step_time *t)
+{
+    double groups = (double)plan->groups, devices = (double)plan->device_count;
+    double forward = t->forward / groups, backward = (t->backward + t->recompute) / groups + t->device_update;
     double hidden = plan->two_phase ? forward : forward + backward;
-    double share = t->compute > 0 ? SDP_MIN(1.0, SDP_MAX(t->link_in, t->link_out) / t->compute) : 1.0;
-    double copies = share * (plan->rates.link_in + (t->link_out > 0 ? plan->rates.link_out * t->link_out / SDP_MAX(t->link_in, 1e-9) : 0));
-    double left = SDP_MAX(plan->rates.host_memory - (plan->cuda ? copies : 0), 0.3 * plan->rates.host_memory);
-    double updates = SDP_MAX(t->host_update, t->host_update * plan->rates.host_memory / left);
-    t->exposed_update = SDP_MAX(0.0, updates - hidden);
-    t->exposed_delivery = SDP_MAX(0.0, SDP_MAX(t->link_in, t->link_out) - t->compute);
+    double copied = devices * (t->in_bytes / groups + t->out_bytes);
+    double updated = t->host_bytes - devices * (t->in_bytes + t->out_bytes);
+    double updates = SDP_MAX(t->host_update, (updated + copied) / plan->rates.host_memory);
     if (!plan->cuda) { /* the cores do all of it one after another */
         t->exposed_update = t->host_update;
         t->exposed_delivery = t->link_in;
+    } else if (updated > 0) {
+        t->exposed_update = SDP_MAX(0.0, updates - hidden);
     }
+    if (plan->cuda)
+        predict_exposed_copies(plan, layers, SDP_MIN(1.0, t->host_update / hidden), t);
     t->step = t->compute + t->exposed_update + t->exposed_delivery;
 }
 
 void sdp_step_time_predict(const struct sdp_plan *plan, struct sdp_step_time *out)
 {
+    struct layer_time *layers = layer_times(plan);
     memset(out, 0, sizeof *out);
-    predict_compute(plan, out);
+    predict_compute(plan, layers, out);
     predict_copies(plan, out);
     predict_updates(plan, out);
-    predict_exposed(plan, out);
+    predict_exposed(plan, layers, out);
+    free(layers);
 }
 
 /* -- JSON ----------------------------------------------------------------------------------------------- */

@@ -387,6 +387,29 @@ enum sdp_status turn(const struct sdpi_attention *a, const float *from, float *t
     return SDP_OK;
 }
 
+/* Element i of both packed gradients goes to its sum; add 0: it is the sum. */
+__global__ void key_sums_kernel(const bf16 *dk, const bf16 *dv, float *dk_sum, float *dv_sum, size_t count, bool add)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i >= count)
+        return;
+    dk_sum[i] = to_float(dk[i]) + (add ? dk_sum[i] : 0.0f);
+    dv_sum[i] = to_float(dv[i]) + (add ? dv_sum[i] : 0.0f);
+}
+
+/* dk, dv: the head's first row in dqkv. */
+__global__ void key_gradient_kernel(const float *dk_sum, const float *dv_sum, bf16 *dk, bf16 *dv, size_t count,
+                                    size_t width, size_t row)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i >= count)
+        return;
+    dk[i / width * row + i % width] = from_float<bf16>(dk_sum[i]);
+    dv[i / width * row + i % width] = from_float<bf16>(dv_sum[i]);
+}
+
 } // namespace
 
 extern "C" enum sdp_status sdpi_flash_forward(const struct sdpi_attention *a, const void *qkv, void *out, float *lse,
@@ -426,4 +449,28 @@ extern "C" enum sdp_status sdpi_lse_by_token(const struct sdpi_attention *a, con
                                              void *stream)
 {
     return turn(a, by_head, by_token, false, stream);
+}
+
+extern "C" enum sdp_status sdpi_key_sums(const struct sdpi_attention *a, size_t keys, const void *dk, const void *dv,
+                                         float *dk_sum, float *dv_sum, bool add, void *stream)
+{
+    const size_t count = keys * a->head_dim;
+
+    key_sums_kernel<<<static_cast<unsigned>(divide_up(count, 256)), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+        static_cast<const bf16 *>(dk), static_cast<const bf16 *>(dv), dk_sum, dv_sum, count, add);
+    SDP_CUDA_LAUNCHED("key_sums_kernel");
+    return SDP_OK;
+}
+
+extern "C" enum sdp_status sdpi_key_gradient(const struct sdpi_attention *a, size_t s, size_t h, const float *dk_sum,
+                                             const float *dv_sum, void *dqkv, void *stream)
+{
+    const size_t count = a->length * a->head_dim, row = (a->heads + 2 * a->kv_heads) * a->head_dim;
+    bf16 *const dk = static_cast<bf16 *>(dqkv) + s * a->length * row + (a->heads + h) * a->head_dim;
+    bf16 *const dv = dk + a->kv_heads * a->head_dim;
+
+    key_gradient_kernel<<<static_cast<unsigned>(divide_up(count, 256)), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+        dk_sum, dv_sum, dk, dv, count, a->head_dim, row);
+    SDP_CUDA_LAUNCHED("key_gradient_kernel");
+    return SDP_OK;
 }
