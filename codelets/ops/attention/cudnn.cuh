@@ -193,12 +193,12 @@ inline bool build(const struct sdpi_attention &a, bool backward, bool determinis
         int64_t bytes = 0;
         part.graph = std::make_shared<fe::graph::Graph>();
         describe(a, backward, deterministic, *plan, &part);
-        const auto built = part.graph->build(handle, {fe::HeurMode_t::A});
+        auto built = part.graph->build(handle, {fe::HeurMode_t::A});
         if (built.is_bad()) {
             *why = built.get_message();
             return false;
         }
-        const auto sized = part.graph->get_workspace_size(bytes);
+        auto sized = part.graph->get_workspace_size(bytes);
         if (sized.is_bad()) {
             *why = sized.get_message();
             return false;
