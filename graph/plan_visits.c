@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define FEW_GRADIENTS 6
+
 /* -- storages --------------------------------------------------------------------------- */
 
 static bool same_layout(const struct sdp_state_storage *a, const struct sdp_state_storage *b)
@@ -157,6 +159,16 @@ static void choose_accumulators(struct sdp_plan *plan)
     free(visits);
 }
 
+/* Gradients of a class that may be on their way: a backward pass is faster than its updates where much of the state is
+ * resident, and the more gradients can wait the less it does. A device with little memory keeps to few. */
+static size_t landing_slots(const struct sdp_plan *plan, size_t bytes)
+{
+    size_t room = SDP_LANDING_BYTES;
+    if (plan->cuda)
+        room = SDP_MIN(room, plan->device_available / 32);
+    return SDP_MAX(SDP_MIN(SDP_LANDING_BYTES / bytes, (size_t)FEW_GRADIENTS), SDP_MAX(room / bytes, (size_t)2));
+}
+
 static void choose_slots(struct sdp_plan *plan)
 {
     plan->window = plan->job->runtime.window == SDP_AUTO ? 3 : plan->job->runtime.window;
@@ -169,9 +181,8 @@ static void choose_slots(struct sdp_plan *plan)
         struct sdp_storage_class *class = &plan->classes[c];
         size_t bytes = class->count * sdp_dtype_size(plan->gradient) * plan->ranks;
         size_t streamed = class->members - class->resident;
-        size_t landing = SDP_MAX(SDP_LANDING_BYTES / SDP_MAX(bytes, (size_t)1), (size_t)2);
         class->weight_slots = SDP_MIN(plan->window, streamed);
-        class->gradient_slots = SDP_MIN(SDP_MIN(landing, (size_t)6), streamed);
+        class->gradient_slots = SDP_MIN(landing_slots(plan, SDP_MAX(bytes, (size_t)1)), streamed);
         if (!plan->accumulator && plan->groups > 1) /* each gradient stays in its slot from group to group */
             class->gradient_slots = streamed;
     }

@@ -142,7 +142,8 @@ static double covered(const struct intervals *list, double from, double to)
 
 /* -- idle time ------------------------------------------------------------------------------------ */
 
-/* The last to end of the visit's deliveries, or NULL: until it was ready the task waited for an update or a slot. */
+/* The last to end of the visit's deliveries, or NULL. Until it was ready the task waited for an update or the slot of a
+ * layer; after it, for the slot of a gradient, that is for an update too. */
 static const struct record *last_delivery(const struct intervals *copies, const struct record *task)
 {
     const struct record *last = NULL;
@@ -175,11 +176,12 @@ static void explain_idle(const struct sdp_resources *r, const struct intervals *
         if (b <= a)
             continue;
         const struct record *delivery = last_delivery(copies, task);
-        double ready = clip(task->ready, a, b), copying = clip(delivery ? delivery->ready : 0, a, ready);
+        double ready = clip(task->ready, a, b);
+        double copy = delivery ? clip(delivery->have, a, ready) - clip(delivery->ready, a, ready) : 0;
         out->idle_ready += b - ready;
-        out->idle_delivery += ready - copying;
-        out->idle_update += copying - a;
-        tell_wait(r, task, b - a, copying - a, ready - copying);
+        out->idle_delivery += copy;
+        out->idle_update += ready - a - copy;
+        tell_wait(r, task, b - a, ready - a - copy, copy);
     }
 }
 

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The step-time model; see step_time.h. */
-#include "graph/step_time.h"
+#include "graph/step_time_internal.h"
 
 #include "codelets/common/device_memory.h"
-#include "graph/plan.h"
 
 #include <stdlib.h>
 
-/* Shares of the peak that long kernels sustain (measured on an H200: products 670 of 989 TFLOP/s, deterministic
+/* Shares of the peak that long kernels sustain (measured on an H200: products 610 of 989 TFLOP/s under its power limit, deterministic
  * attention forward and backward together 400, elementwise kernels 3.6 of 4.8 TB/s). */
-#define PRODUCT_SHARE 0.68
+#define PRODUCT_SHARE 0.62
 #define ATTENTION_SHARE 0.40
 #define MEMORY_SHARE 0.75
 #define LINK_SHARE 0.86 /* of a PCIe link's raw rate: 55 of 64 GB/s */
-#define SHARED_LINK 0.6 /* of a link's rate is left beside updates that use all of the host's memory bandwidth */
-#define UPDATE_BYTES 26.0 /* a parameter: codelets/update/adamw.h */
 
 /* -- rates ------------------------------------------------------------------------------------ */
 
@@ -28,12 +25,12 @@ static double flops_per_cycle(int major, int minor)
 
 void sdp_rates_default(const struct sdp_plan *plan, struct sdp_rates *out)
 {
-    /* Host: 132 GB/s of updates on 16 cores of a server, 28 GB/s on one, as measured; fewer cores have less. */
+    /* Host: 132 to 150 GB/s of updates on 16 cores of a server, 28 GB/s on one, as measured; fewer cores have less. */
     double cores = (double)plan->cores;
     struct sdp_cuda_info info;
     *out = (struct sdp_rates){.product = 60e9 * cores, .attention = 30e9 * cores, .device_memory = 10e9 * cores,
                               .link_in = 10e9 * cores, .link_out = 10e9 * cores,
-                              .host_memory = SDP_MIN(28e9 * cores, 130e9), .update = SDP_MIN(28e9, 130e9 / SDP_MIN(cores, 8))};
+                              .host_memory = SDP_MIN(28e9 * cores, 140e9), .update = SDP_MIN(28e9, 140e9 / SDP_MIN(cores, 8))};
     if (!plan->cuda || sdp_cuda_device_info(0, &info, NULL) != SDP_OK)
         return;
     double peak = (double)info.multiprocessors * info.clock_hz * flops_per_cycle(info.major, info.minor);
@@ -46,10 +43,6 @@ void sdp_rates_default(const struct sdp_plan *plan, struct sdp_rates *out)
 }
 
 /* -- compute ------------------------------------------------------------------------------------ */
-
-struct layer_time {
-    double forward, backward, recompute;
-};
 
 /* Bytes an operation reads and writes in its forward pass. */
 static double op_bytes(const struct sdp_layer_plan *plan, size_t o)
@@ -73,9 +66,9 @@ static double op_seconds(const struct sdp_layer_plan *plan, const struct sdp_rat
 }
 
 /* One micro-batch. A loss layer does all its work in the backward visit. */
-static struct layer_time layer_seconds(const struct sdp_layer_plan *plan, const struct sdp_rates *rates)
+static struct sdpi_layer_time layer_seconds(const struct sdp_layer_plan *plan, const struct sdp_rates *rates)
 {
-    struct layer_time time = {0, 0, 0};
+    struct sdpi_layer_time time = {0, 0, 0};
     for (size_t o = 0; o < plan->layer->op_count; o++) {
         double forward = op_seconds(plan, rates, o, false);
         *(plan->layer->is_loss ? &time.backward : &time.forward) += forward;
@@ -87,7 +80,7 @@ static struct layer_time layer_seconds(const struct sdp_layer_plan *plan, const 
 }
 
 /* Ranks of the device that has the most. */
-static double most_ranks(const struct sdp_plan *plan)
+double sdpi_time_most_ranks(const struct sdp_plan *plan)
 {
     size_t ranks = 0;
     for (size_t d = 0; d < plan->device_count; d++)
@@ -96,18 +89,18 @@ static double most_ranks(const struct sdp_plan *plan)
 }
 
 /* Of every layer; layers of one plan follow one another, so each is estimated once. [new] */
-static struct layer_time *layer_times(const struct sdp_plan *plan)
+static struct sdpi_layer_time *layer_times(const struct sdp_plan *plan)
 {
-    struct layer_time *times = sdp_xcalloc(plan->graph->layer_count, sizeof *times);
+    struct sdpi_layer_time *times = sdp_xcalloc(plan->graph->layer_count, sizeof *times);
     for (size_t l = 0; l < plan->graph->layer_count; l++)
         times[l] = l && plan->layers[l] == plan->layers[l - 1] ? times[l - 1]
                                                                : layer_seconds(plan->layers[l], &plan->rates);
     return times;
 }
 
-static void predict_compute(const struct sdp_plan *plan, const struct layer_time *layers, struct sdp_step_time *t)
+static void predict_compute(const struct sdp_plan *plan, const struct sdpi_layer_time *layers, struct sdp_step_time *t)
 {
-    double times = most_ranks(plan) * (double)plan->micro_batches;
+    double times = sdpi_time_most_ranks(plan) * (double)plan->micro_batches;
     for (size_t l = 0; l < plan->graph->layer_count; l++) {
         t->forward += times * layers[l].forward;
         t->backward += times * layers[l].backward;
@@ -115,30 +108,30 @@ static void predict_compute(const struct sdp_plan *plan, const struct layer_time
     }
     for (size_t s = 0; s < plan->graph->storage_count; s++)
         if (plan->resident[s])
-            t->device_update += (UPDATE_BYTES + 2) * (double)plan->layout->storages[s].count / plan->rates.device_memory;
+            t->device_update += (SDP_UPDATE_BYTES + 2) * (double)plan->layout->storages[s].count / plan->rates.device_memory;
     t->compute = t->forward + t->backward + t->recompute + t->device_update;
 }
 
 /* -- copies and updates -------------------------------------------------------------------------- */
 
-static double delivered_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+double sdpi_time_delivered_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
 {
     size_t s = plan->graph->layers[visit->layer].storage;
     return visit->first_of_tenure ? (double)plan->layout->storages[s].count * (plan->compute == SDP_FP32 ? 4 : 2) : 0;
 }
 
-static double drained_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+double sdpi_time_drained_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
 {
     size_t s = plan->graph->layers[visit->layer].storage;
     if (!plan->cuda || !visit->backward || !visit->last_gradient || plan->resident[s])
         return 0; /* CPU ranks read and write memory themselves */
-    return (double)plan->layout->storages[s].count * (double)sdp_dtype_size(plan->gradient) * most_ranks(plan);
+    return (double)plan->layout->storages[s].count * (double)sdp_dtype_size(plan->gradient) * sdpi_time_most_ranks(plan);
 }
 
 /* Bytes that a visit of an offloaded layer stores or fetches. */
-static double offloaded_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
+double sdpi_time_offloaded_bytes(const struct sdp_plan *plan, const struct sdp_visit *visit)
 {
-    double units = most_ranks(plan) * (double)plan->group;
+    double units = sdpi_time_most_ranks(plan) * (double)plan->group;
     if (visit->layer >= plan->offloaded)
         return 0;
     return units * (double)(sdp_plan_saved_bytes(plan, visit->layer) +
@@ -149,15 +142,15 @@ static void predict_copies(const struct sdp_plan *plan, struct sdp_step_time *t)
 {
     for (size_t v = 0; v < plan->visit_count; v++) {
         const struct sdp_visit *visit = &plan->visits[v];
-        t->in_bytes += delivered_bytes(plan, visit);
-        t->out_bytes += drained_bytes(plan, visit);
-        *(visit->backward ? &t->in_bytes : &t->out_bytes) += offloaded_bytes(plan, visit);
+        t->in_bytes += sdpi_time_delivered_bytes(plan, visit);
+        t->out_bytes += sdpi_time_drained_bytes(plan, visit);
+        *(visit->backward ? &t->in_bytes : &t->out_bytes) += sdpi_time_offloaded_bytes(plan, visit);
     }
     t->link_in = t->in_bytes / plan->rates.link_in;
     t->link_out = t->out_bytes / plan->rates.link_out;
 }
 
-static double streamed_elements(const struct sdp_plan *plan)
+double sdpi_time_streamed_elements(const struct sdp_plan *plan)
 {
     double sum = 0;
     for (size_t s = 0; s < plan->graph->storage_count; s++)
@@ -170,61 +163,27 @@ static void predict_updates(const struct sdp_plan *plan, struct sdp_step_time *t
 {
     size_t busy = plan->cuda ? 3 * plan->device_count + 1 : 0;
     double cores = (double)(plan->cores > busy ? plan->cores - busy : 1), devices = (double)plan->device_count;
-    double bytes = streamed_elements(plan) *
-                   (UPDATE_BYTES + (double)sdp_dtype_size(plan->gradient) * (double)(plan->ranks - 1));
+    double bytes = sdpi_time_streamed_elements(plan) *
+                   (SDP_UPDATE_BYTES + (double)sdp_dtype_size(plan->gradient) * (double)(plan->ranks - 1));
     t->host_bytes = bytes + devices * (t->in_bytes + t->out_bytes);
     t->host_memory = t->host_bytes / plan->rates.host_memory;
     t->host_update = SDP_MAX(bytes / (cores * plan->rates.update), bytes / plan->rates.host_memory);
 }
 
-/* The part of a visit's copies that is longer than its kernels: a device holds few layers, so that a short copy later
- * makes up for little. Links are slower where updates use the host's memory too. */
-static void predict_exposed_copies(const struct sdp_plan *plan, const struct layer_time *layers, double busy,
-                                   struct sdp_step_time *t)
-{
-    double units = most_ranks(plan) * (double)plan->group;
-    for (size_t v = 0; v < plan->visit_count; v++) {
-        const struct sdp_visit *visit = &plan->visits[v];
-        const struct layer_time *layer = &layers[visit->layer];
-        bool beside = visit->backward ? visit->group + 1 == plan->groups : visit->group == 0;
-        double slower = beside ? 1.0 + busy * (1.0 / SHARED_LINK - 1.0) : 1.0, moved = offloaded_bytes(plan, visit);
-        double compute = units * (visit->backward ? layer->backward + layer->recompute : layer->forward);
-        double in = delivered_bytes(plan, visit) + (visit->backward ? moved : 0);
-        double out = drained_bytes(plan, visit) + (visit->backward ? 0 : moved);
-        double copies = slower * SDP_MAX(in / plan->rates.link_in, out / plan->rates.link_out);
-        t->exposed_delivery += SDP_MAX(0.0, copies - compute);
-    }
-}
-
-/* Updates run under the backward pass of the last group and the forward pass of the next step's first one, beside the
- * copies of these; with clipping under the forward pass alone. */
-static void predict_exposed(const struct sdp_plan *plan, const struct layer_time *layers, struct sdp_step_time *t)
-{
-    double groups = (double)plan->groups, devices = (double)plan->device_count;
-    double forward = t->forward / groups, backward = (t->backward + t->recompute) / groups + t->device_update;
-    double hidden = plan->two_phase ? forward : forward + backward;
-    double copied = devices * (t->in_bytes / groups + t->out_bytes);
-    double updated = t->host_bytes - devices * (t->in_bytes + t->out_bytes);
-    double updates = SDP_MAX(t->host_update, (updated + copied) / plan->rates.host_memory);
-    if (!plan->cuda) { /* the cores do all of it one after another */
-        t->exposed_update = t->host_update;
-        t->exposed_delivery = t->link_in;
-    } else if (updated > 0) {
-        t->exposed_update = SDP_MAX(0.0, updates - hidden);
-    }
-    if (plan->cuda)
-        predict_exposed_copies(plan, layers, SDP_MIN(1.0, t->host_update / hidden), t);
-    t->step = t->compute + t->exposed_update + t->exposed_delivery;
-}
-
 void sdp_step_time_predict(const struct sdp_plan *plan, struct sdp_step_time *out)
 {
-    struct layer_time *layers = layer_times(plan);
+    struct sdpi_layer_time *layers = layer_times(plan);
     memset(out, 0, sizeof *out);
     predict_compute(plan, layers, out);
     predict_copies(plan, out);
     predict_updates(plan, out);
-    predict_exposed(plan, layers, out);
+    if (plan->cuda)
+        sdpi_time_replay(plan, layers, out);
+    else { /* the cores do all of it one after another */
+        out->exposed_update = out->host_update;
+        out->exposed_delivery = out->link_in;
+        out->step = out->compute + out->exposed_update + out->exposed_delivery;
+    }
     free(layers);
 }
 

@@ -32,7 +32,7 @@ namespace sdp_cudnn {
 
 namespace fe = cudnn_frontend;
 
-constexpr size_t scratch_limit = static_cast<size_t>(512) << 20;
+constexpr size_t scratch_limit = static_cast<size_t>(2) << 30; /* 8B shapes, 4 x 4096 tokens: 404 TFLOP/s; with a quarter of it 278 */
 inline size_t group_limit = SDPI_ATTENTION_GROUP_SCRATCH; /* a test lowers it */
 
 /* Tensors of a graph; q, k, v name their gradients' counterparts too. */
