@@ -37,9 +37,18 @@ static size_t sort_tokens(const int32_t *ids, size_t tokens, int32_t *order, int
 }
 
 struct counts {
-    size_t counted;         /* targets of the step */
-    size_t *segments;       /* per rank and micro-batch */
+    size_t counted;                 /* targets of the step */
+    struct sdpi_batch_facts *facts; /* per rank and micro-batch */
 };
+
+/* Whether some sequence's positions begin again. */
+static bool is_packed(const int32_t *positions, size_t tokens, size_t length)
+{
+    for (size_t i = 0; i < tokens; i++)
+        if (positions[i] != (int32_t)(i % length))
+            return true;
+    return false;
+}
 
 static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
                                   uint64_t first, size_t number, struct counts *counts, struct sdp_error *err)
@@ -52,7 +61,8 @@ static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequenc
     int32_t *ids = (int32_t *)starpu_variable_get_local_ptr(batch->handle);
     for (size_t i = 0; i < plan->micro_batch; i++)
         counts->counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
-    counts->segments[number] = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
+    counts->facts[number] = (struct sdpi_batch_facts){sort_tokens(ids, t, ids + 3 * t, ids + 4 * t),
+                                                      is_packed(ids + 2 * t, t, l)};
     starpu_data_release(batch->handle);
     return SDP_OK;
 }
@@ -81,7 +91,7 @@ static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_seque
 enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequences *data, size_t step, struct sdp_error *err)
 {
     struct sdpi_ring *ring = &e->ring[step % SDP_STEPS_IN_FLIGHT];
-    struct counts counts = {0, sdp_xcalloc(e->plan->ranks * e->plan->micro_batches, sizeof *counts.segments)};
+    struct counts counts = {0, sdp_xcalloc(e->plan->ranks * e->plan->micro_batches, sizeof *counts.facts)};
     enum sdp_status rc = fill_batches(e, data, step, &counts, err);
     if (!rc) {
         ring->step = step;
@@ -92,10 +102,10 @@ enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequenc
         ring->result = (struct sdp_step_result){.lr = sdp_job_lr(e->plan->job, step, e->plan->steps),
                                                 .counted = counts.counted};
         starpu_iteration_push(step);
-        rc = sdpi_submit_step(e, step, counts.counted, counts.segments, err);
+        rc = sdpi_submit_step(e, step, counts.counted, counts.facts, err);
         starpu_iteration_pop();
     }
-    free(counts.segments);
+    free(counts.facts);
     return rc;
 }
 

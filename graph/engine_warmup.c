@@ -204,6 +204,10 @@ static void warm_up(void *arg)
         backward_sum += backward * (double)(layers * plan->micro_batches * w->device->ranks);
     }
     sdp_gemm_save_cuda();
+    uint64_t algorithms = 0;
+    size_t products = sdp_gemm_fingerprint_cuda(&algorithms);
+    sdp_info("GPU %zu: algorithms of %zu products: %016llx (runs with the same give the same bits)", w->device->index, products,
+             (unsigned long long)algorithms);
     sdp_info("GPU %zu: warmed up in %.1f s; the kernels of a step alone take %.3f s forward and %.3f s backward",
               w->device->index, sdp_now() - started, forward_sum, backward_sum);
     e->kernel_seconds = SDP_MAX(e->kernel_seconds, forward_sum + backward_sum);

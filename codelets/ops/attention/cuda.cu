@@ -38,7 +38,10 @@ struct sdpi_attention shape_of(const struct sdp_op_node *node, size_t sequences,
 
 struct sdpi_attention shape_of_call(const struct sdp_op_call *call)
 {
-    return shape_of(call->node, call->batch->sequences, call->batch->sequence_length, call->dtype);
+    struct sdpi_attention a = shape_of(call->node, call->batch->sequences, call->batch->sequence_length, call->dtype);
+
+    a.positions = call->batch->packed ? call->batch->positions : nullptr;
+    return a;
 }
 
 /* Start of what follows the T * heads floats at the start of the scratch memory. */
@@ -57,7 +60,7 @@ bool aligned(const void *pointer)
 /* The plan for this call, or NULL where the own kernels must do it. */
 const sdp_cudnn::Plan *plan_for(const struct sdp_op_call *call, const struct sdpi_attention &a, bool backward)
 {
-    if (!call->device->cudnn || !sdp_cudnn::may_take(a))
+    if (!call->device->cudnn || a.positions || !sdp_cudnn::may_take(a))
         return nullptr;
     if (!aligned(call->in[0]) || !aligned(call->out[0]))
         return nullptr;

@@ -18,6 +18,7 @@ struct sdpi_attention {
     size_t window;            /* keys a query sees, itself included; 0: all up to itself */
     float scale;
     enum sdp_dtype dtype;
+    const int32_t *positions; /* [T], where sequences hold several documents (struct sdp_op_batch), else NULL */
 };
 
 /** out (T, heads * head_dim) and lse (T, heads), the natural logarithm of the sum of exp(scaled scores). */
