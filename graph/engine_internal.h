@@ -174,6 +174,17 @@ struct sdpi_batch_facts {
 SDP_CHECK_RESULT enum sdp_status sdpi_submit_step(struct sdp_engine *engine, size_t step, size_t counted,
                                  const struct sdpi_batch_facts *facts, struct sdp_error *err);
 
+SDP_CHECK_RESULT enum sdp_status sdpi_submit_evaluation(struct sdp_engine *engine, size_t step,
+                                                        const struct sdpi_batch_facts *facts, struct sdp_error *err);
+
+/** Fills one micro-batch from number `first` of the stream on, and *facts; returns in *counted how many targets count
+ * (added). Waits until its last readers have ended. */
+SDP_CHECK_RESULT enum sdp_status sdpi_fill_batch(struct sdp_engine *engine, const struct sdp_sequences *data,
+                                                 struct sdpi_data *batch, uint64_t first, struct sdpi_batch_facts *facts,
+                                                 size_t *counted, struct sdp_error *err);
+/** The first failure of a task, if there was one. */
+enum sdp_status sdpi_engine_failure(struct sdp_engine *engine, struct sdp_error *err);
+
 /** Unit k of an area of a layer; whether it is offloaded. */
 struct sdpi_data *sdpi_area(const struct sdpi_device *d, enum sdpi_area area, size_t layer, size_t units, size_t k);
 bool sdpi_area_offloaded(const struct sdp_plan *plan, enum sdpi_area area, size_t layer);

@@ -50,8 +50,8 @@ static bool is_packed(const int32_t *positions, size_t tokens, size_t length)
     return false;
 }
 
-static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
-                                  uint64_t first, size_t number, struct counts *counts, struct sdp_error *err)
+enum sdp_status sdpi_fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
+                                uint64_t first, struct sdpi_batch_facts *facts, size_t *counted, struct sdp_error *err)
 {
     const struct sdp_plan *plan = e->plan;
     size_t t = plan->tokens, l = plan->sequence_length;
@@ -60,9 +60,9 @@ static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequenc
         return sdp_fail(err, SDP_RUNTIME, "StarPU: acquiring a batch failed: %s", strerror(-rc));
     int32_t *ids = (int32_t *)starpu_variable_get_local_ptr(batch->handle);
     for (size_t i = 0; i < plan->micro_batch; i++)
-        counts->counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
-    counts->facts[number] = (struct sdpi_batch_facts){sort_tokens(ids, t, ids + 3 * t, ids + 4 * t),
-                                                      is_packed(ids + 2 * t, t, l)};
+        *counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
+    facts->segments = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
+    facts->packed = is_packed(ids + 2 * t, t, l);
     starpu_data_release(batch->handle);
     return SDP_OK;
 }
@@ -79,8 +79,8 @@ static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_seque
         size_t per_step = sdpi_per_step(e, d);
         for (size_t k = 0; !rc && k < per_step; k++) {
             size_t rank = d->first_rank + k / plan->micro_batches, m = k % plan->micro_batches;
-            rc = fill_batch(e, data, &d->batches[ring * per_step + k], base + rank * per_rank + m * plan->micro_batch,
-                            rank * plan->micro_batches + m, counts, err);
+            rc = sdpi_fill_batch(e, data, &d->batches[ring * per_step + k], base + rank * per_rank + m * plan->micro_batch,
+                                 &counts->facts[rank * plan->micro_batches + m], &counts->counted, err);
         }
     }
     if (!rc && counts->counted == 0)
@@ -109,7 +109,7 @@ enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequenc
     return rc;
 }
 
-static enum sdp_status failure(struct sdp_engine *e, struct sdp_error *err)
+enum sdp_status sdpi_engine_failure(struct sdp_engine *e, struct sdp_error *err)
 {
     enum sdp_status rc = (enum sdp_status)atomic_load(&e->run.failed);
     if (!rc)
@@ -131,7 +131,7 @@ enum sdp_status sdp_engine_wait(struct sdp_engine *e, size_t step, struct sdp_st
         pthread_cond_wait(&e->done, &e->lock);
     *out = ring->result;
     pthread_mutex_unlock(&e->lock);
-    return failure(e, err);
+    return sdpi_engine_failure(e, err);
 }
 
 enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
@@ -140,7 +140,7 @@ enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
     if (rc != 0)
         return sdp_fail(err, SDP_RUNTIME, "StarPU: waiting for the tasks failed: %s", strerror(-rc));
     enum sdp_status status = sdpi_engine_refresh_host(e, err);
-    return status ? status : failure(e, err);
+    return status ? status : sdpi_engine_failure(e, err);
 }
 
 /* -- for tests ------------------------------------------------------------------------------- */

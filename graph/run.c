@@ -29,7 +29,7 @@ struct run {
     const struct sdp_run_options *options;
     struct sdp_model_graph *graph;
     json_t *config;          /* Hugging Face config, or NULL */
-    struct sdp_dataset *data;
+    struct sdp_dataset *data, *validation; /* validation: NULL without */
     struct sdp_plan *plan;
     struct sdp_host_state *state;
     struct sdp_engine *engine;
@@ -117,6 +117,8 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
     enum sdp_status rc = sdp_job_build_graph(r->job, &r->graph, &r->config, err);
     if (!rc)
         rc = sdp_dataset_open(r->job, false, r->graph->vocabulary, &r->data, err);
+    if (!rc && r->job->data.validation_count > 0)
+        rc = sdp_dataset_open(r->job, true, r->graph->vocabulary, &r->validation, err);
     if (!rc)
         rc = sdp_plan_create(r->job, r->graph, sdp_dataset_sequences(r->data), &r->plan, err);
     if (!rc)
@@ -226,10 +228,10 @@ static bool is_checkpoint_step(const struct run *r, size_t step)
     return every && step % every == 0;
 }
 
-/* Steps at which everything must have ended before the next is submitted. */
-static bool must_drain_after(const struct run *r, size_t step)
+static bool is_evaluation_step(const struct run *r, size_t step)
 {
-    return is_checkpoint_step(r, step) || step + 1 == r->trace_first || step == r->trace_last || step == r->plan->steps;
+    size_t every = r->job->train.evaluate_every;
+    return r->validation && (step == 0 || step == r->plan->steps || (every && step % every == 0));
 }
 
 static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
@@ -237,23 +239,45 @@ static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int3
     return sdp_dataset_sequence(data, index, ids, targets, positions);
 }
 
+static enum sdp_status evaluate(struct run *r, size_t step, struct sdp_error *err)
+{
+    const struct sdp_sequences sequences = {read_sequence, r->validation};
+    struct sdp_evaluation result;
+    double start = sdp_now();
+    enum sdp_status rc = sdp_engine_evaluate(r->engine, &sequences, sdp_dataset_sequences(r->validation), NULL, &result, err);
+    if (rc)
+        return rc;
+    r->last_finished = sdp_now(); /* no step's time */
+    sdp_info("step %zu: validation loss %.4f, perplexity %.3f on %zu tokens (%.1f s)", step, result.loss, exp(result.loss),
+             result.counted, r->last_finished - start);
+    return sdp_output_evaluation(&r->output, step, &result, r->last_finished - start, err);
+}
+
+/* Steps at which everything must have ended, and the host's state be whole, before the next is submitted. */
+static bool must_drain_after(const struct run *r, size_t step)
+{
+    return is_checkpoint_step(r, step) || step + 1 == r->trace_first || step == r->trace_last || step == r->plan->steps;
+}
+
 static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
 {
     const struct sdp_sequences sequences = {read_sequence, r->data};
     size_t waited = r->start = (size_t)r->position.step;
-    enum sdp_status rc = SDP_OK;
+    enum sdp_status rc = waited == 0 && is_evaluation_step(r, 0) ? evaluate(r, 0, err) : SDP_OK;
     for (size_t step = waited + 1; !rc && step <= r->plan->steps; step++) {
         if (step == r->trace_first)
             sdp_engine_trace_start(r->engine);
         rc = sdp_engine_submit(r->engine, &sequences, step, err);
         const int stop = stop_signal; /* read once: it may come at any moment */
-        const bool drain = stop || must_drain_after(r, step);
-        while (!rc && waited < (drain ? step : step - 1))
+        const bool drain = stop || must_drain_after(r, step), evaluation = is_evaluation_step(r, step);
+        while (!rc && waited < (drain || evaluation ? step : step - 1))
             rc = finish_step(r, ++waited, err);
         if (!rc && drain)
             rc = sdp_engine_drain(r->engine, err);
         if (!rc && step == r->trace_last)
             sdp_engine_trace_stop(r->engine);
+        if (!rc && evaluation && !stop)
+            rc = evaluate(r, step, err);
         if (!rc && (stop || is_checkpoint_step(r, step)))
             rc = save_state(r, step, err);
         if (!rc && stop && step < r->plan->steps)
@@ -338,6 +362,7 @@ static void clean_up(struct run *r)
     sdp_host_state_destroy(r->state);
     sdp_plan_destroy(r->plan);
     sdp_dataset_close(r->data);
+    sdp_dataset_close(r->validation);
     free(r->seconds);
     json_decref(r->config);
     sdp_model_graph_destroy(r->graph);

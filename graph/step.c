@@ -25,6 +25,17 @@ static enum sdp_status submit_planned_visit(struct sdp_engine *e, size_t step, c
     return rc;
 }
 
+/* A forward pass of one group: the micro-batches 0 .. group - 1 of each rank, and their losses. */
+enum sdp_status sdpi_submit_evaluation(struct sdp_engine *e, size_t step, const struct sdpi_batch_facts *facts,
+                                       struct sdp_error *err)
+{
+    enum sdp_status rc = SDP_OK;
+    e->step_order = e->order;
+    for (size_t v = 0; !rc && v < e->plan->evaluation_count; v++)
+        rc = submit_planned_visit(e, step, &e->plan->evaluation[v], 1, facts, err);
+    return rc;
+}
+
 enum sdp_status sdpi_submit_step(struct sdp_engine *e, size_t step, size_t counted, const struct sdpi_batch_facts *facts,
                                  struct sdp_error *err)
 {

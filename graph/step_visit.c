@@ -158,7 +158,7 @@ static void begin_compute(struct sdpi_visit *v, size_t k, struct sdpi_builder *b
         .plan = plan, .storage = &e->graph->storages[v->storage], .device = &d->compute,
         .elements = e->state->storages[v->storage].count,
         .segment_count = facts ? facts->segments : 0, .packed = facts && facts->packed,
-        .sequences = e->plan->micro_batch, .loss_scale = v->loss_scale, .want_gradient = true,
+        .sequences = e->plan->micro_batch, .loss_scale = v->loss_scale, .want_gradient = backward,
         .weights = -1, .remainders = -1, .assembled = -1, .batch = -1, .input = -1, .output = -1,
         .boundary_gradient = -1, .saved = -1, .loss = -1, .accumulator = -1, .gradients = -1};
     if (v->layer->is_loss && e->logits)
