@@ -276,3 +276,19 @@ enum sdp_status sdp_npy_parse(const struct sdp_map *map, const char *path,
     *out = npy;
     return SDP_OK;
 }
+
+void sdp_npy_fp32_header(const size_t *shape, size_t dimensions, char *text)
+{
+    char sizes[96] = "";
+    size_t used = 0, length = SDP_NPY_HEADER - 10; /* magic, version, length of the rest */
+
+    for (size_t i = 0; i < dimensions; i++)
+        used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%zu, ", shape[i]);
+    memcpy(text, "\x93NUMPY\x01\x00", 8);
+    text[8] = (char)length;
+    text[9] = 0;
+    memset(text + 10, ' ', length);
+    used = (size_t)snprintf(text + 10, length, "{'descr': '<f4', 'fortran_order': False, 'shape': (%s)}", sizes);
+    text[10 + used] = ' '; /* where the end of text was put */
+    text[SDP_NPY_HEADER - 1] = '\n';
+}

@@ -14,6 +14,11 @@ struct sdp_npy {
 /** Whether a file begins as a .npy file does. */
 bool sdp_npy_has_magic(const struct sdp_map *map);
 
+/** Header of a C-contiguous fp32 array as numpy.save writes it: `text` of at least SDP_NPY_HEADER bytes is filled with
+ * exactly as many. At most 4 dimensions. */
+#define SDP_NPY_HEADER 128
+void sdp_npy_fp32_header(const size_t *shape, size_t dimensions, char *text);
+
 /** Reads the header of a mapped file and checks it against the file's size. Messages name
  * `path`. */
 SDP_CHECK_RESULT enum sdp_status sdp_npy_parse(const struct sdp_map *map,
