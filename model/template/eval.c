@@ -197,18 +197,16 @@ bool sdpi_get_item(struct sdpi_render *r, const struct sdpi_node *at, const stru
 /* -- slices -------------------------------------------------------------------------------------------- */
 
 static bool slice_part(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *part, bool *given,
-                       int64_t *out)
+                       bool *wrong, int64_t *out)
 {
     struct sdpi_value value = sdpi_none();
 
     if (part && !sdpi_eval(r, scope, part, &value))
         return false;
-    *given = value.kind != SDPI_NONE;
-    if (!*given)
-        return true;
-    if (value.kind != SDPI_INT && value.kind != SDPI_BOOL)
-        return sdpi_fail(r, part, "a slice wants integers, not %s", sdpi_type_name(&value));
-    *out = value.kind == SDPI_INT ? value.u.integer : value.u.truth;
+    *given = value.kind == SDPI_INT || value.kind == SDPI_BOOL;
+    *wrong = *wrong || (!*given && value.kind != SDPI_NONE);
+    if (*given)
+        *out = value.kind == SDPI_INT ? value.u.integer : value.u.truth;
     return true;
 }
 
@@ -248,19 +246,19 @@ static bool eval_slice(struct sdpi_render *r, struct sdpi_scope *scope, const st
                        struct sdpi_value *out)
 {
     int64_t part[3] = {0, 0, 1}, count;
-    bool given[3];
+    bool given[3], wrong = false;
     struct sdpi_value of;
     size_t length = 0;
 
     if (!sdpi_eval(r, scope, node->a, &of))
         return false;
     for (size_t i = 0; i < 3; i++)
-        if (!slice_part(r, scope, node->items[i], &given[i], &part[i]))
+        if (!slice_part(r, scope, node->items[i], &given[i], &wrong, &part[i]))
             return false;
     r->at = node;
     if (of.kind == SDPI_UNDEFINED)
         return undefined_has_none(r, node, &of);
-    if (of.kind != SDPI_STRING && !sdpi_is_list(&of))
+    if (wrong || (of.kind != SDPI_STRING && !sdpi_is_list(&of)))
         return missing(r, "slice", 5, out);
     if (part[2] == 0)
         return sdpi_fail(r, node, "a slice with step 0");

@@ -80,10 +80,8 @@ static bool split_spaces(struct sdpi_render *r, const struct sdpi_value *self, i
         sdpi_strip(&at, &left, NULL, true, false);
         if (left == 0)
             return true;
-        if (limit >= 0 && (int64_t)list->count >= limit) {
-            sdpi_strip(&at, &left, NULL, false, true);
-            return add_piece(r, list, at, at + left);
-        }
+        if (limit >= 0 && (int64_t)list->count >= limit)
+            return add_piece(r, list, at, end);
         for (stop = at; stop < end;) {
             size_t bytes = SDP_MAX(sdpi_utf8_read(stop, (size_t)(end - stop), &character), (size_t)1);
 

@@ -14,7 +14,7 @@
 #define SDPI_MAX_DEPTH      1000                /* nesting while rendering */
 #define SDPI_MAX_VALUE      2100                /* nesting of lists; jansson reads 2048 */
 #define SDPI_MAX_STEPS      ((size_t)20000000)
-#define SDPI_MAX_ARENA      ((size_t)1 << 30)
+#define SDPI_MAX_ARENA      ((size_t)512 << 20)
 #define SDPI_MAX_OUTPUT     ((size_t)256 << 20)
 #define SDPI_MAX_RANGE      100000
 
