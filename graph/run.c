@@ -115,6 +115,9 @@ static enum sdp_status prepare_state(struct run *r, struct sdp_error *err)
 static enum sdp_status prepare(struct run *r, struct sdp_error *err)
 {
     enum sdp_status rc = sdp_job_build_graph(r->job, &r->graph, &r->config, err);
+    if (!rc && r->job->data.packing == SDP_PACKING_PACK) /* until attention is given the starts */
+        rc = sdp_fail_at(err, SDP_INPUT, sdp_job_source(r->job, "/data/packing"), "/data/packing", 0, 0,
+                         "is \"pack\", which cannot be trained with yet: documents of a sequence would see each other");
     if (!rc)
         rc = sdp_dataset_open(r->job, false, r->graph->vocabulary, &r->data, err);
     if (!rc)
@@ -233,7 +236,7 @@ static bool must_drain_after(const struct run *r, size_t step)
 
 static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
 {
-    return sdp_dataset_sequence(data, index, ids, targets, positions);
+    return sdp_dataset_sequence(data, index, ids, targets, positions, NULL);
 }
 
 static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
