@@ -148,7 +148,7 @@ static bool only_with_text(const struct sdp_json *at, const char *key, const str
 {
     struct sdp_json member = sdp_json_member(at, key);
 
-    if (!member.value || job->data.format == SDP_DATA_TEXT || is_records(job))
+    if (!sdpi_job_has(at, key) || job->data.format == SDP_DATA_TEXT || is_records(job))
         return true;
     return sdp_json_fail(&member,
                          "goes with format \"text\", \"messages\" or \"alpaca\" only, and the "
@@ -160,7 +160,7 @@ static bool only_with_records(const struct sdp_json *at, const char *key, const 
 {
     struct sdp_json member = sdp_json_member(at, key);
 
-    if (!member.value || is_records(job))
+    if (!sdpi_job_has(at, key) || is_records(job))
         return true;
     return sdp_json_fail(&member,
                          "goes with format \"messages\" or \"alpaca\" only, and the format is "
@@ -266,7 +266,7 @@ static bool read_fields(const struct sdp_json *data, struct sdp_job *job)
     const char *const *keys = sdpi_job_keys("/data/fields");
     struct sdp_json at;
 
-    if (!only_with_text(data, "fields", job) || !sdpi_job_section(data, "fields", &at))
+    if (!sdpi_job_section(data, "fields", &at) || !only_with_text(data, "fields", job))
         return false;
     for (size_t i = 0; at.value && i < SDP_FIELD_COUNT; i++)
         if (!sdpi_job_text(&at, keys[i], false, &job->data.fields[i]))

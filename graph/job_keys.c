@@ -8,10 +8,9 @@ static const char *const root_keys[] = {"model",  "data",  "train",   "runtime",
 static const char *const model_keys[] = {"checkpoint", "graph", "config", "init_seed",
                                          NULL};
 static const char *const data_keys[] = {
-    "train",         "validation",      "format",        "tokenizer",    "token_dtype", "pack",
-    "packing",       "sequence_length", "seed",          "shuffle",      "repeat_batch", "too_long",
-    "chat_template", "template_values", "template_date", "fields",       "tools",       "append_eos",
-    NULL};
+    "train",  "validation", "format",   "tokenizer", "chat_template", "template_values", "template_date",
+    "fields", "tools",      "append_eos", "too_long", "packing",      "token_dtype",     "pack",
+    "sequence_length", "seed", "shuffle", "repeat_batch", NULL};
 static const char *const field_keys[] = {"text",  "messages",    "role",  "content", "system",
                                          "tools", "instruction", "input", "output",  NULL};
 static const char *const train_keys[] = {"steps",     "epochs",       "tokens_per_step",
