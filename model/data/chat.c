@@ -79,16 +79,17 @@ static size_t overlap(const char *x, size_t x_length, const char *y, size_t y_le
     return matched;
 }
 
-/* The end of what the message says, without white space: that must be in what is found. */
+/* The end of the last line that the message says must be in what is found. */
 static bool holds_content(const char *text, size_t length, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
     const char *said = json_string_value(content);
-    size_t said_length = json_string_length(content), tail;
+    size_t said_length = json_string_length(content), tail = 0;
 
     while (said_length > 0 && strchr(" \t\r\n", said[said_length - 1]))
         said_length--;
-    tail = SDP_MIN(said_length, (size_t)16);
+    while (tail < SDP_MIN(said_length, (size_t)16) && said[said_length - 1 - tail] != '\n')
+        tail++;
     return tail > 0 && memmem(text, length, said + said_length - tail, tail);
 }
 

@@ -367,6 +367,7 @@ static enum sdp_status parse_record(const struct sdpi_records *how, const char *
                                     struct sdpi_sample *out, struct sdp_error *err)
 {
     const char *nul = memchr(line, '\0', length);
+    struct sdp_error parse = SDP_ERROR_INIT;
     struct sdp_json root;
     json_t *document = NULL;
     enum sdp_status status;
@@ -375,9 +376,12 @@ static enum sdp_status parse_record(const struct sdpi_records *how, const char *
         return sdp_fail(err, SDP_INPUT, "the line has %zu bytes; a record may have at most %zu", length, SDPI_MAX_LINE);
     if (nul)
         return sdp_fail(err, SDP_INPUT, "byte %zu of the line is NUL; is this a text file?", (size_t)(nul - line) + 1);
-    status = sdp_json_parse(line, length, path, &document, &root, err);
+    status = sdp_json_parse(line, length, path, &document, &root, &parse);
+    if (status != SDP_OK && strstr(parse.text, "JSON_ALLOW_NUL"))
+        snprintf(parse.text, sizeof parse.text, "a text holds the character \\u0000, which no text should");
     if (status != SDP_OK)
-        return status;
+        return sdp_fail_at(err, status, NULL, NULL, 0, parse.column, "%s", parse.text);
+    root.err = err;
     status = read_record(how, &root, out);
     json_decref(document);
     return status;
