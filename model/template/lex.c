@@ -26,6 +26,10 @@ struct lexer {
 
 static void place(struct lexer *l, size_t offset, int *line, int *column)
 {
+    if (offset < l->counted) { /* back to where a tag begins */
+        l->counted = l->line_start = 0;
+        l->line = 1;
+    }
     for (; l->counted < offset; l->counted++)
         if (l->t->text[l->counted] == '\n') {
             l->line++;

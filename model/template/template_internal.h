@@ -13,9 +13,15 @@
 #define SDPI_MAX_PARSE      200                 /* nesting of expressions and blocks */
 #define SDPI_MAX_DEPTH      1000                /* nesting while rendering */
 #define SDPI_MAX_VALUE      2100                /* nesting of lists; jansson reads 2048 */
-#define SDPI_MAX_STEPS      ((size_t)20000000)
-#define SDPI_MAX_ARENA      ((size_t)512 << 20)
-#define SDPI_MAX_OUTPUT     ((size_t)256 << 20)
+#ifdef SDP_FUZZ /* inputs that reach a limit must do so soon */
+#define SDPI_MAX_STEPS  ((size_t)100000)
+#define SDPI_MAX_ARENA  ((size_t)16 << 20)
+#define SDPI_MAX_OUTPUT ((size_t)1 << 20)
+#else
+#define SDPI_MAX_STEPS  ((size_t)20000000)
+#define SDPI_MAX_ARENA  ((size_t)512 << 20)
+#define SDPI_MAX_OUTPUT ((size_t)256 << 20)
+#endif
 #define SDPI_MAX_RANGE      100000
 
 /* -- arena and growing text ---------------------------------------------------- */

@@ -704,7 +704,7 @@ static void test_bad_templates(void)
     const char *system = "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"a\"}, "
                          "{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, "
                          "{\"role\": \"assistant\", \"content\": \"d\"}]}";
-    char *wanted = sdp_xprintf("bad.jsonl:1: the chat template cannot render this: %sgemma/template.jinja:1:65: the template "
+    char *wanted = sdp_xprintf("bad.jsonl:1: the chat template cannot render this: %sgemma/template.jinja:1:59: the template "
                                "refuses this: System role not supported", CASES);
 
     check_record(&job, system, strlen(system), wanted);
