@@ -39,6 +39,7 @@ struct sdp_compute_args {
     const struct sdp_compute_device *device;
     size_t elements;       /* packed parameters of the storage */
     size_t segment_count;  /* distinct ids of the micro-batch */
+    bool packed;           /* its sequences hold several documents */
     size_t sequences;
     float loss_scale;
     float *logits;         /* loss layers: wanted by tests, else NULL */

@@ -53,6 +53,23 @@ SDP_CHECK_RESULT enum sdp_status sdp_engine_wait(struct sdp_engine *engine, size
 /** Waits for everything submitted. The host state is then consistent. */
 SDP_CHECK_RESULT enum sdp_status sdp_engine_drain(struct sdp_engine *engine, struct sdp_error *err);
 
+struct sdp_evaluation {
+    double loss;    /* mean cross-entropy over the counted targets */
+    size_t counted; /* of them */
+};
+
+/** What an evaluation gives away of each sequence: its logits [sequence_length, vocabulary] fp32. */
+struct sdp_logits_sink {
+    enum sdp_status (*take)(void *context, size_t sequence, const float *logits, struct sdp_error *err);
+    void *context;
+};
+
+/** Loss on the sequences 0 .. sequences - 1 of the data, through the forward visits of the plan; weights, optimiser state
+ * and what later steps compute stay as they are. Waits for everything submitted before, and for itself. `sink` may be NULL;
+ * CPU ranks only. */
+SDP_CHECK_RESULT enum sdp_status sdp_engine_evaluate(struct sdp_engine *engine, const struct sdp_sequences *data, size_t sequences,
+                                    const struct sdp_logits_sink *sink, struct sdp_evaluation *out, struct sdp_error *err);
+
 /** For tests: forward and backward of one step without an update (the plan must be two-phase), waited for. Then
  * sdp_engine_gradient() reads the gradients. `logits` ([tokens of the step, vocabulary] fp32, rank and micro-batch
  * major) may be NULL; CPU ranks only. */

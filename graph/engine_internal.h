@@ -164,9 +164,26 @@ struct sdpi_release *sdpi_task_release(struct sdpi_builder *b, const struct sdpi
 /** Where a rank's gradient of a storage is summed on its device. */
 struct sdpi_data *sdpi_accumulator(const struct sdp_engine *engine, struct sdpi_device *device, size_t storage, size_t rank);
 
-/** Adds the tasks of one step. */
+/* What the host knows of a micro-batch before its tasks run. */
+struct sdpi_batch_facts {
+    size_t segments; /* distinct token ids */
+    bool packed;     /* some sequence holds several documents */
+};
+
+/** Adds the tasks of one step; `facts` of each rank's micro-batches (NULL: a picture). */
 SDP_CHECK_RESULT enum sdp_status sdpi_submit_step(struct sdp_engine *engine, size_t step, size_t counted,
-                                 const size_t *segment_counts, struct sdp_error *err);
+                                 const struct sdpi_batch_facts *facts, struct sdp_error *err);
+
+SDP_CHECK_RESULT enum sdp_status sdpi_submit_evaluation(struct sdp_engine *engine, size_t step,
+                                                        const struct sdpi_batch_facts *facts, struct sdp_error *err);
+
+/** Fills one micro-batch from number `first` of the stream on, and *facts; returns in *counted how many targets count
+ * (added). Waits until its last readers have ended. */
+SDP_CHECK_RESULT enum sdp_status sdpi_fill_batch(struct sdp_engine *engine, const struct sdp_sequences *data,
+                                                 struct sdpi_data *batch, uint64_t first, struct sdpi_batch_facts *facts,
+                                                 size_t *counted, struct sdp_error *err);
+/** The first failure of a task, if there was one. */
+enum sdp_status sdpi_engine_failure(struct sdp_engine *engine, struct sdp_error *err);
 
 /** Unit k of an area of a layer; whether it is offloaded. */
 struct sdpi_data *sdpi_area(const struct sdpi_device *d, enum sdpi_area area, size_t layer, size_t units, size_t k);

@@ -37,12 +37,21 @@ static size_t sort_tokens(const int32_t *ids, size_t tokens, int32_t *order, int
 }
 
 struct counts {
-    size_t counted;         /* targets of the step */
-    size_t *segments;       /* per rank and micro-batch */
+    size_t counted;                 /* targets of the step */
+    struct sdpi_batch_facts *facts; /* per rank and micro-batch */
 };
 
-static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
-                                  uint64_t first, size_t number, struct counts *counts, struct sdp_error *err)
+/* Whether some sequence's positions begin again. */
+static bool is_packed(const int32_t *positions, size_t tokens, size_t length)
+{
+    for (size_t i = 0; i < tokens; i++)
+        if (positions[i] != (int32_t)(i % length))
+            return true;
+    return false;
+}
+
+enum sdp_status sdpi_fill_batch(struct sdp_engine *e, const struct sdp_sequences *data, struct sdpi_data *batch,
+                                uint64_t first, struct sdpi_batch_facts *facts, size_t *counted, struct sdp_error *err)
 {
     const struct sdp_plan *plan = e->plan;
     size_t t = plan->tokens, l = plan->sequence_length;
@@ -51,8 +60,9 @@ static enum sdp_status fill_batch(struct sdp_engine *e, const struct sdp_sequenc
         return sdp_fail(err, SDP_RUNTIME, "StarPU: acquiring a batch failed: %s", strerror(-rc));
     int32_t *ids = (int32_t *)starpu_variable_get_local_ptr(batch->handle);
     for (size_t i = 0; i < plan->micro_batch; i++)
-        counts->counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
-    counts->segments[number] = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
+        *counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
+    facts->segments = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
+    facts->packed = is_packed(ids + 2 * t, t, l);
     starpu_data_release(batch->handle);
     return SDP_OK;
 }
@@ -69,8 +79,8 @@ static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_seque
         size_t per_step = sdpi_per_step(e, d);
         for (size_t k = 0; !rc && k < per_step; k++) {
             size_t rank = d->first_rank + k / plan->micro_batches, m = k % plan->micro_batches;
-            rc = fill_batch(e, data, &d->batches[ring * per_step + k], base + rank * per_rank + m * plan->micro_batch,
-                            rank * plan->micro_batches + m, counts, err);
+            rc = sdpi_fill_batch(e, data, &d->batches[ring * per_step + k], base + rank * per_rank + m * plan->micro_batch,
+                                 &counts->facts[rank * plan->micro_batches + m], &counts->counted, err);
         }
     }
     if (!rc && counts->counted == 0)
@@ -81,7 +91,7 @@ static enum sdp_status fill_batches(struct sdp_engine *e, const struct sdp_seque
 enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequences *data, size_t step, struct sdp_error *err)
 {
     struct sdpi_ring *ring = &e->ring[step % SDP_STEPS_IN_FLIGHT];
-    struct counts counts = {0, sdp_xcalloc(e->plan->ranks * e->plan->micro_batches, sizeof *counts.segments)};
+    struct counts counts = {0, sdp_xcalloc(e->plan->ranks * e->plan->micro_batches, sizeof *counts.facts)};
     enum sdp_status rc = fill_batches(e, data, step, &counts, err);
     if (!rc) {
         ring->step = step;
@@ -92,14 +102,14 @@ enum sdp_status sdp_engine_submit(struct sdp_engine *e, const struct sdp_sequenc
         ring->result = (struct sdp_step_result){.lr = sdp_job_lr(e->plan->job, step, e->plan->steps),
                                                 .counted = counts.counted};
         starpu_iteration_push(step);
-        rc = sdpi_submit_step(e, step, counts.counted, counts.segments, err);
+        rc = sdpi_submit_step(e, step, counts.counted, counts.facts, err);
         starpu_iteration_pop();
     }
-    free(counts.segments);
+    free(counts.facts);
     return rc;
 }
 
-static enum sdp_status failure(struct sdp_engine *e, struct sdp_error *err)
+enum sdp_status sdpi_engine_failure(struct sdp_engine *e, struct sdp_error *err)
 {
     enum sdp_status rc = (enum sdp_status)atomic_load(&e->run.failed);
     if (!rc)
@@ -121,7 +131,7 @@ enum sdp_status sdp_engine_wait(struct sdp_engine *e, size_t step, struct sdp_st
         pthread_cond_wait(&e->done, &e->lock);
     *out = ring->result;
     pthread_mutex_unlock(&e->lock);
-    return failure(e, err);
+    return sdpi_engine_failure(e, err);
 }
 
 enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
@@ -130,7 +140,7 @@ enum sdp_status sdp_engine_drain(struct sdp_engine *e, struct sdp_error *err)
     if (rc != 0)
         return sdp_fail(err, SDP_RUNTIME, "StarPU: waiting for the tasks failed: %s", strerror(-rc));
     enum sdp_status status = sdpi_engine_refresh_host(e, err);
-    return status ? status : failure(e, err);
+    return status ? status : sdpi_engine_failure(e, err);
 }
 
 /* -- for tests ------------------------------------------------------------------------------- */
@@ -162,14 +172,14 @@ static void resident_gradient(const struct sdp_engine *e, size_t storage, const 
 {
     struct sdpi_device *d = &e->devices[0];
     starpu_data_handle_t handle = sdpi_accumulator(e, d, storage, d->first_rank)->handle;
-    if (starpu_data_acquire(handle, STARPU_R) != 0)
+    if (starpu_data_acquire_on_node(handle, STARPU_MAIN_RAM, STARPU_R) != 0)
         return;
     const float *sums = (const float *)starpu_variable_get_local_ptr(handle);
     for (size_t i = 0; i < p->count; i++) {
         float sum = sums[p->offset + i];
         values[i] = e->plan->gradient == SDP_BF16 ? sdp_bf16_to_float(sdp_bf16_from_float(sum)) : sum;
     }
-    starpu_data_release(handle);
+    starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
 }
 
 void sdp_engine_gradient(const struct sdp_engine *e, size_t storage, size_t param, float *values)

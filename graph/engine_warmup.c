@@ -15,6 +15,8 @@
 #include "codelets/common/cuda_device.h"
 #include "codelets/common/cuda_gemm.h"
 
+#define MAX_TIMED_OPS 64 /* of a layer, in the report of times */
+
 /* Where one layer's buffers lie; all bytes of the area may be overwritten. */
 struct areas {
     uint8_t *base;
@@ -75,6 +77,58 @@ static enum sdp_status fill_batch(const struct sdp_engine *e, const struct sdp_o
     return rc;
 }
 
+/* -- times of operations, told with --verbose ------------------------------------------------------- */
+
+struct op_times {
+    const struct sdp_layer_io *io;
+    double last;
+    double seconds[SDP_PASSES][MAX_TIMED_OPS];
+};
+
+static void after_op(void *context, size_t op, enum sdp_op_pass pass)
+{
+    struct op_times *times = context;
+    double now;
+    if (sdp_synchronize_cuda(times->io->device->stream) != SDP_OK || op >= MAX_TIMED_OPS)
+        return;
+    now = sdp_now();
+    times->seconds[pass][op] = now - times->last;
+    times->last = now;
+}
+
+static void tell_op_times(const struct sdp_layer_plan *plan, const struct op_times *times)
+{
+    for (size_t o = 0; o < plan->layer->op_count && o < MAX_TIMED_OPS; o++) {
+        const struct sdp_op_node *node = &plan->layer->ops[o].node;
+        double forward = times->seconds[SDP_PASS_FORWARD][o], backward = times->seconds[SDP_PASS_BACKWARD][o];
+        double flops[2];
+        for (int b = 0; b < 2; b++)
+            flops[b] = node->op->flops(node, plan->tokens, plan->sequence_length, b == 1);
+        sdp_debug("%s, %s (%s): forward %.3f ms, %.0f TFLOP/s; again %.3f ms; backward %.3f ms, %.0f TFLOP/s",
+                  plan->layer->name, node->name, node->op->name, forward * 1e3, forward > 0 ? flops[0] / forward / 1e12 : 0,
+                  times->seconds[SDP_PASS_RECOMPUTE][o] * 1e3, backward * 1e3,
+                  backward > 0 ? flops[1] / backward / 1e12 : 0);
+    }
+}
+
+/* Once more with a wait after each operation: a little slower than in a step. */
+static enum sdp_status time_ops(struct sdp_layer_io *io)
+{
+    struct op_times times = {.io = io, .last = sdp_now()};
+    struct sdp_layer_io timed = *io;
+    timed.after_op = after_op;
+    timed.context = &times;
+    enum sdp_status rc = io->plan->layer->is_loss ? SDP_OK : sdp_layer_forward(&timed);
+    times.last = sdp_now();
+    if (!rc)
+        rc = sdp_layer_backward(&timed);
+    if (!rc)
+        rc = sdp_synchronize_cuda(io->device->stream);
+    if (!rc)
+        tell_op_times(io->plan, &times);
+    return rc;
+}
+
 /* Forward, backward that overwrites gradients, and backward that adds: what a step does. Seconds of the last two runs. */
 static enum sdp_status run_layer(struct sdp_layer_io *io, double *forward, double *backward)
 {
@@ -97,7 +151,7 @@ static enum sdp_status run_layer(struct sdp_layer_io *io, double *forward, doubl
             rc = sdp_synchronize_cuda(stream);
         *backward = sdp_now() - since;
     }
-    return rc;
+    return rc || sdp_log_level() < SDP_LOG_DEBUG ? rc : time_ops(io);
 }
 
 static enum sdp_status warm_up_layer(struct sdp_engine *e, struct sdpi_device *d, size_t layer, double *forward, double *backward)
@@ -150,6 +204,10 @@ static void warm_up(void *arg)
         backward_sum += backward * (double)(layers * plan->micro_batches * w->device->ranks);
     }
     sdp_gemm_save_cuda();
+    uint64_t algorithms = 0;
+    size_t products = sdp_gemm_fingerprint_cuda(&algorithms);
+    sdp_info("GPU %zu: algorithms of %zu products: %016llx (runs with the same give the same bits)", w->device->index, products,
+             (unsigned long long)algorithms);
     sdp_info("GPU %zu: warmed up in %.1f s; the kernels of a step alone take %.3f s forward and %.3f s backward",
               w->device->index, sdp_now() - started, forward_sum, backward_sum);
     e->kernel_seconds = SDP_MAX(e->kernel_seconds, forward_sum + backward_sum);

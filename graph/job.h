@@ -100,6 +100,7 @@ struct sdp_job {
         double min_lr;
         double clip_norm; /* 0: no clipping */
         enum sdp_nonfinite on_nonfinite;
+        size_t evaluate_every; /* steps; 0: before the first and after the last one */
     } train;
 
     struct {

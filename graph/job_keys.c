@@ -15,7 +15,8 @@ static const char *const field_keys[] = {"text",  "messages",    "role",  "conte
                                          "tools", "instruction", "input", "output",  NULL};
 static const char *const train_keys[] = {"steps",     "epochs",       "tokens_per_step",
                                          "optimizer", "decay_all",    "schedule",
-                                         "clip_norm", "on_nonfinite", NULL};
+                                         "clip_norm", "on_nonfinite", "evaluate_every",
+                                         NULL};
 static const char *const optimizer_keys[] = {"name", "lr",           "betas",
                                              "eps",  "weight_decay", NULL};
 static const char *const schedule_keys[] = {"name", "warmup_steps", "min_lr", NULL};

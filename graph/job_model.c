@@ -90,21 +90,10 @@ static enum sdp_status build_from_checkpoint(const struct sdp_job *job,
     return status;
 }
 
-/* The reader knows data.validation; runs do not evaluate yet, and must not pretend to. */
-static enum sdp_status refuse_validation(const struct sdp_job *job, struct sdp_error *err)
-{
-    if (job->data.validation_count == 0)
-        return SDP_OK;
-    return sdp_fail_at(err, SDP_INPUT, sdp_job_source(job, "/data/validation"), "/data/validation", 0, 0,
-                       "evaluation is not available in this version; leave it out or give []");
-}
-
 enum sdp_status sdp_job_build_graph(const struct sdp_job *job,
                                     struct sdp_model_graph **out, json_t **hf_config,
                                     struct sdp_error *err)
 {
-    if (refuse_validation(job, err) != SDP_OK)
-        return SDP_INPUT;
     struct sdp_model_graph *graph = NULL;
     json_t *config = NULL;
     enum sdp_status status;

@@ -251,7 +251,8 @@ static bool read_train(const struct sdp_json *root, struct sdp_job *job)
         !sdp_json_get_choice(&at, "on_nonfinite", on_nonfinite, &choice))
         return false;
     job->train.on_nonfinite = (enum sdp_nonfinite)choice;
-    return true;
+    return !sdpi_job_has(&at, "evaluate_every") || sdp_json_get_size(&at, "evaluate_every", 0, SIZE_MAX,
+                                                                     &job->train.evaluate_every);
 }
 
 /* -- runtime ---------------------------------------------------------------- */

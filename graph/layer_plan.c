@@ -91,6 +91,29 @@ static size_t place_buffers(struct buffer *buffers, size_t count)
     return used;
 }
 
+/* -- work areas ------------------------------------------------------------------ */
+
+static size_t work_bytes(const struct planner *p, size_t o, bool backward)
+{
+    const struct sdp_layer_plan *plan = p->plan;
+    const struct sdp_op_node *node = &p->layer->ops[o].node;
+    return sdp_round_up(node->op->work_bytes(node, plan->tokens, plan->sequence_length, plan->dtype, backward, plan->cuda),
+                        ALIGN);
+}
+
+/* A work area lives while its operation runs, at one moment. Its buffer's index goes to *buffer. */
+static void add_work(struct planner *p, size_t bytes, size_t moment, size_t *buffer)
+{
+    *buffer = add_buffer(p, bytes, moment, moment);
+}
+
+/* Buffers' indices become offsets. */
+static void resolve_work(const struct planner *p, size_t *work)
+{
+    for (size_t o = 0; o < p->layer->op_count; o++)
+        work[o] = p->buffers[work[o]].offset;
+}
+
 /* -- forward ------------------------------------------------------------------ */
 
 static size_t last_reader(const struct sdp_layer *layer, size_t t, size_t fallback)
@@ -125,7 +148,10 @@ static void place_forward(struct planner *p)
             buffer[t] = (int)add_buffer(p, tensor_bytes(plan, t), born, last_reader(layer, t, born));
         }
     }
-    plan->forward_work = place_buffers(p->buffers, p->buffer_count);
+    for (size_t o = 0; o < layer->op_count; o++)
+        add_work(p, work_bytes(p, o, false), o, &plan->forward_work[o]);
+    plan->forward_scratch = place_buffers(p->buffers, p->buffer_count);
+    resolve_work(p, plan->forward_work);
     for (size_t t = 0; t < layer->tensor_count; t++)
         if (buffer[t] >= 0)
             plan->forward[t].offset = p->buffers[buffer[t]].offset;
@@ -403,6 +429,19 @@ static int *place_backward_tensors(struct planner *p)
     return buffer;
 }
 
+/* A loss does all its work, forward and backward, in the moment of its backward pass. */
+static void place_backward_work(struct planner *p)
+{
+    struct sdp_layer_plan *plan = p->plan;
+    for (size_t o = 0; o < p->layer->op_count; o++) {
+        size_t forward = work_bytes(p, o, false), backward = work_bytes(p, o, true);
+        if (p->layer->ops[o].node.op->is_loss)
+            backward = SDP_MAX(forward, backward);
+        add_work(p, plan->recompute[o] ? forward : 0, o, &plan->recompute_work[o]);
+        add_work(p, backward, backward_moment(p->layer, o), &plan->backward_work[o]);
+    }
+}
+
 static void place_backward(struct planner *p)
 {
     struct sdp_layer_plan *plan = p->plan;
@@ -410,7 +449,10 @@ static void place_backward(struct planner *p)
     p->buffer_count = 0;
     plan_gradients(p);
     int *buffer = place_backward_tensors(p);
-    plan->backward_work = place_buffers(p->buffers, p->buffer_count);
+    place_backward_work(p);
+    plan->backward_scratch = place_buffers(p->buffers, p->buffer_count);
+    resolve_work(p, plan->recompute_work);
+    resolve_work(p, plan->backward_work);
     for (size_t t = 0; t < layer->tensor_count; t++) {
         if (buffer[t] >= 0)
             plan->backward[t].offset = p->buffers[buffer[t]].offset;
@@ -428,24 +470,16 @@ static void place_backward(struct planner *p)
 static void add_totals(struct sdp_layer_plan *plan)
 {
     const struct sdp_layer *layer = plan->layer;
-    size_t forward = 0, backward = 0;
     for (size_t o = 0; o < layer->op_count; o++) {
         const struct sdp_op_node *node = &layer->ops[o].node;
-        const struct sdp_op *op = node->op;
-        size_t f = op->work_bytes(node, plan->tokens, plan->sequence_length, plan->dtype, false, plan->cuda);
-        size_t b = op->work_bytes(node, plan->tokens, plan->sequence_length, plan->dtype, true, plan->cuda);
-        double flops = op->flops(node, plan->tokens, plan->sequence_length, false);
-        forward = SDP_MAX(forward, f);
-        backward = SDP_MAX(backward, SDP_MAX(b, plan->recompute[o] || op->is_loss ? f : 0));
+        double flops = node->op->flops(node, plan->tokens, plan->sequence_length, false);
         plan->forward_flops += flops;
-        plan->backward_flops += op->flops(node, plan->tokens, plan->sequence_length, true);
+        plan->backward_flops += node->op->flops(node, plan->tokens, plan->sequence_length, true);
         if (plan->recompute[o] && !layer->is_loss)
             plan->recompute_flops += flops;
     }
     for (size_t t = 0; t < layer->tensor_count; t++)
         plan->tensor_bytes_total += tensor_bytes(plan, t);
-    plan->forward_scratch = plan->forward_work + sdp_round_up(forward, ALIGN);
-    plan->backward_scratch = plan->backward_work + sdp_round_up(backward, ALIGN);
 }
 
 static struct sdp_layer_plan *allocate(const struct sdp_layer *layer)
@@ -458,6 +492,9 @@ static struct sdp_layer_plan *allocate(const struct sdp_layer *layer)
     plan->saved = sdp_xcalloc(layer->tensor_count + 1, sizeof *plan->saved);
     plan->recompute = sdp_xcalloc(layer->op_count, sizeof *plan->recompute);
     plan->add_din = sdp_xcalloc(layer->op_count, sizeof *plan->add_din);
+    plan->forward_work = sdp_xcalloc(layer->op_count, sizeof *plan->forward_work);
+    plan->recompute_work = sdp_xcalloc(layer->op_count, sizeof *plan->recompute_work);
+    plan->backward_work = sdp_xcalloc(layer->op_count, sizeof *plan->backward_work);
     return plan;
 }
 
@@ -511,5 +548,8 @@ void sdp_layer_plan_destroy(struct sdp_layer_plan *plan)
     free(plan->saved);
     free(plan->recompute);
     free(plan->add_din);
+    free(plan->forward_work);
+    free(plan->recompute_work);
+    free(plan->backward_work);
     free(plan);
 }

@@ -40,7 +40,8 @@ struct sdp_layer_plan {
     size_t tensor_bytes_total;  /* all tensors once, for reports */
     size_t saved_bytes;         /* of one (layer, micro-batch) */
     size_t forward_scratch, backward_scratch; /* bytes, work included */
-    size_t forward_work, backward_work;       /* offset of the ops' work area in scratch */
+    /* Per op: offset of its work area in scratch, when it runs in the forward pass, again in the backward pass, backward. */
+    size_t *forward_work, *recompute_work, *backward_work;
     double forward_flops, backward_flops;     /* backward without recompute */
     double recompute_flops;
 };
@@ -58,6 +59,8 @@ SDP_CHECK_RESULT enum sdp_status sdp_layer_plan_create(const struct sdp_layer *l
                                       struct sdp_layer_plan **out, struct sdp_error *err);
 void sdp_layer_plan_destroy(struct sdp_layer_plan *plan);
 
+enum sdp_op_pass { SDP_PASS_FORWARD, SDP_PASS_RECOMPUTE, SDP_PASS_BACKWARD, SDP_PASSES };
+
 /* What a layer needs to run on one micro-batch. */
 struct sdp_layer_io {
     const struct sdp_layer_plan *plan;
@@ -74,6 +77,9 @@ struct sdp_layer_io {
     double *loss;
     float *logits;
     bool want_gradient;
+    /* For measurements: called after each operation was run (CUDA: enqueued). NULL: not wanted. */
+    void (*after_op)(void *context, size_t op, enum sdp_op_pass pass);
+    void *context;
 };
 
 /** Runs the layer's operations; CUDA: enqueues them. A loss layer runs its loss and gradient in sdp_layer_backward

@@ -53,6 +53,13 @@ static enum sdp_status call_twin(const struct sdp_layer_io *io, const struct sdp
     return backward ? op->backward_cpu(call) : op->forward_cpu(call);
 }
 
+static enum sdp_status done(const struct sdp_layer_io *io, size_t o, enum sdp_op_pass pass, enum sdp_status rc)
+{
+    if (io->after_op)
+        io->after_op(io->context, o, pass);
+    return rc;
+}
+
 static enum sdp_status run_loss(const struct sdp_layer_io *io, size_t o, const struct sdp_place *places, size_t work)
 {
     const struct sdp_layer_op *op = &io->plan->layer->ops[o];
@@ -75,12 +82,13 @@ enum sdp_status sdp_layer_forward(const struct sdp_layer_io *io)
     for (size_t o = 0; o < layer->op_count; o++) {
         enum sdp_status rc;
         if (layer->ops[o].node.op->is_loss) {
-            rc = run_loss(io, o, io->plan->forward, io->plan->forward_work);
+            rc = run_loss(io, o, io->plan->forward, io->plan->forward_work[o]);
         } else {
             struct sdp_op_call call = prepare(io, o, io->plan->forward);
-            call.work = io->scratch + io->plan->forward_work;
+            call.work = io->scratch + io->plan->forward_work[o];
             rc = call_twin(io, &call, false);
         }
+        rc = done(io, o, SDP_PASS_FORWARD, rc);
         if (rc)
             return rc;
     }
@@ -94,8 +102,8 @@ static enum sdp_status recompute(const struct sdp_layer_io *io)
         if (!io->plan->recompute[o])
             continue;
         struct sdp_op_call call = prepare(io, o, io->plan->backward);
-        call.work = io->scratch + io->plan->backward_work;
-        enum sdp_status rc = call_twin(io, &call, false);
+        call.work = io->scratch + io->plan->recompute_work[o];
+        enum sdp_status rc = done(io, o, SDP_PASS_RECOMPUTE, call_twin(io, &call, false));
         if (rc)
             return rc;
     }
@@ -106,7 +114,7 @@ static enum sdp_status backward_op(const struct sdp_layer_io *io, size_t o)
 {
     const struct sdp_layer_op *op = &io->plan->layer->ops[o];
     struct sdp_op_call call = prepare(io, o, io->plan->backward);
-    call.work = io->scratch + io->plan->backward_work;
+    call.work = io->scratch + io->plan->backward_work[o];
     for (size_t i = 0; i < op->node.output_count; i++)
         call.dout[i] = at(io, io->plan->gradient[op->outputs[i]]);
     for (size_t i = 0; i < op->node.input_count; i++) {
@@ -123,9 +131,10 @@ enum sdp_status sdp_layer_backward(const struct sdp_layer_io *io)
     enum sdp_status rc = recompute(io);
     for (size_t o = layer->op_count; !rc && o-- > 0;) {
         if (layer->ops[o].node.op->is_loss)
-            rc = run_loss(io, o, plan->backward, plan->backward_work);
+            rc = run_loss(io, o, plan->backward, plan->backward_work[o]);
         else
             rc = backward_op(io, o);
+        rc = done(io, o, SDP_PASS_BACKWARD, rc);
     }
     if (!rc && layer->input >= 0 && plan->copy_input_gradient) {
         size_t bytes = plan->tokens * layer->tensors[layer->input].cols * sdp_dtype_size(plan->dtype);

@@ -58,6 +58,9 @@ struct sdp_op_batch {
     const int32_t *ids;       /* [T] token ids, each < vocabulary (device memory on CUDA) */
     const int32_t *targets;   /* [T] target ids, -1: not counted in the loss */
     const int32_t *positions; /* [T] position of each token in its document */
+    /* Some sequence holds several documents, each from the position 0 on: token i of a sequence attends to the tokens
+     * i - position .. i alone. false: a sequence is one document. */
+    bool packed;
     /* For a deterministic embedding gradient: order[0..T) lists token indices sorted by
      * (id, index); segments[s]..segments[s+1] is the run of one id; segment_count runs.
      * segments has T + 1 entries. */

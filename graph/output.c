@@ -99,6 +99,25 @@ enum sdp_status sdp_output_start_metrics(struct sdp_output *out, size_t last_ste
     return SDP_OK;
 }
 
+static enum sdp_status line_written(const struct sdp_output *out, int printed, struct sdp_error *err)
+{
+    if (printed < 0 || fflush(out->metrics) != 0)
+        return sdp_fail_at(err, SDP_IO, out->metrics_path, NULL, 0, 0, "writing failed: %s", strerror(errno));
+    return SDP_OK;
+}
+
+enum sdp_status sdp_output_evaluation(struct sdp_output *out, size_t step, const struct sdp_evaluation *result,
+                                      double seconds, struct sdp_error *err)
+{
+    char loss[40], perplexity[40];
+    snprintf(loss, sizeof loss, isfinite(result->loss) ? "%.9g" : "null", result->loss);
+    snprintf(perplexity, sizeof perplexity, isfinite(exp(result->loss)) ? "%.9g" : "null", exp(result->loss));
+    return line_written(out, fprintf(out->metrics,
+                                "{\"step\": %zu, \"validation_loss\": %s, \"validation_perplexity\": %s, "
+                                "\"validation_tokens\": %zu, \"seconds\": %.6f}\n",
+                                step, loss, perplexity, result->counted, seconds), err);
+}
+
 enum sdp_status sdp_output_metrics(struct sdp_output *out, const struct sdp_plan *plan, size_t step,
                                    const struct sdp_step_result *result, double seconds, struct sdp_error *err)
 {
@@ -112,9 +131,7 @@ enum sdp_status sdp_output_metrics(struct sdp_output *out, const struct sdp_plan
                     "\"seconds\": %.6f, \"tokens_per_second\": %.1f, \"model_tflops\": %.3f}\n",
                     step, loss, norm, result->lr, tokens, result->counted, seconds, (double)tokens / seconds,
                     plan->flops / seconds / 1e12);
-    if (n < 0 || fflush(out->metrics) != 0)
-        return sdp_fail_at(err, SDP_IO, out->metrics_path, NULL, 0, 0, "writing failed: %s", strerror(errno));
-    return SDP_OK;
+    return line_written(out, n, err);
 }
 
 void sdp_output_close(struct sdp_output *out)

@@ -22,6 +22,9 @@ SDP_CHECK_RESULT enum sdp_status sdp_output_start_metrics(struct sdp_output *out
 /** One line of metrics.jsonl. */
 SDP_CHECK_RESULT enum sdp_status sdp_output_metrics(struct sdp_output *out, const struct sdp_plan *plan, size_t step,
                                    const struct sdp_step_result *result, double seconds, struct sdp_error *err);
+/** The same of an evaluation after `step`. */
+SDP_CHECK_RESULT enum sdp_status sdp_output_evaluation(struct sdp_output *out, size_t step, const struct sdp_evaluation *result,
+                                                       double seconds, struct sdp_error *err);
 void sdp_output_close(struct sdp_output *out);
 
 #endif

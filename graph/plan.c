@@ -98,6 +98,7 @@ void sdp_plan_destroy(struct sdp_plan *plan)
     free(plan->resident_slot);
     free(plan->own_accumulator);
     free(plan->visits);
+    free(plan->evaluation);
     free(plan->items);
     free(plan);
 }

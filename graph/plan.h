@@ -89,6 +89,8 @@ struct sdp_plan {
     size_t owned_layer_count;
     struct sdp_visit *visits;
     size_t visit_count;
+    struct sdp_visit *evaluation;          /* the visits of a forward pass of one group, the loss layer's included */
+    size_t evaluation_count;
 
     struct sdp_memory_item *items;
     size_t item_count;

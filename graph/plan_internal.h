@@ -23,10 +23,11 @@ SDP_CHECK_RESULT enum sdp_status sdpi_plan_classify(struct sdp_plan *plan, struc
 void sdpi_plan_visits(struct sdp_plan *plan);
 /** From all of these: the memory items. */
 void sdpi_plan_memory(struct sdp_plan *plan);
-bool sdpi_plan_fits(const struct sdp_plan *plan);
+/** Bytes by which the plan exceeds what may be used of a device and of the host. */
+void sdpi_plan_excess(const struct sdp_plan *plan, size_t *device, size_t *host);
 
 /** Micro-batch, group, activation levels, offloaded layers, resident storages: the fastest by the step-time model of
- * what fits. Leaves the plan with that choice, or, when nothing fits, with the smallest. */
+ * what fits. Leaves the plan with that choice, or, when nothing fits, with the one that lacks least. */
 SDP_CHECK_RESULT enum sdp_status sdpi_plan_search(struct sdp_plan *plan, struct sdp_error *err);
 void sdpi_plan_destroy_layers(struct sdp_plan *plan);
 

@@ -169,19 +169,20 @@ void sdpi_plan_memory(struct sdp_plan *plan)
     add_item(plan, "BLAS workspace", most.workspace, device);
 }
 
-bool sdpi_plan_fits(const struct sdp_plan *plan)
+void sdpi_plan_excess(const struct sdp_plan *plan, size_t *device, size_t *host)
 {
-    if (plan->cuda && plan->device_bytes + CUDA_RESERVE > plan->device_available)
-        return false;
-    return plan->host_bytes <= sdpi_plan_host_memory(plan) / 10 * 9;
+    size_t need = plan->device_bytes + CUDA_RESERVE, have = sdpi_plan_host_memory(plan) / 10 * 9;
+    *device = plan->cuda && need > plan->device_available ? need - plan->device_available : 0;
+    *host = plan->host_bytes > have ? plan->host_bytes - have : 0;
 }
 
 enum sdp_status sdp_plan_check_fits(const struct sdp_plan *plan, struct sdp_error *err)
 {
-    if (sdpi_plan_fits(plan))
-        return SDP_OK;
+    size_t device, host;
     char need[32], have[32];
-    bool device = plan->cuda && plan->device_bytes + CUDA_RESERVE > plan->device_available;
+    sdpi_plan_excess(plan, &device, &host);
+    if (!device && !host)
+        return SDP_OK;
     sdp_format_bytes(device ? plan->device_bytes + CUDA_RESERVE : plan->host_bytes, need);
     sdp_format_bytes(device ? plan->device_available : sdpi_plan_host_memory(plan) / 10 * 9, have);
     return sdp_fail_at(err, SDP_INPUT, plan->job->path, device ? "/runtime/gpu_memory" : "/runtime/host_memory", 0, 0,

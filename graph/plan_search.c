@@ -18,6 +18,7 @@ struct choice {
     size_t level, upgraded; /* layers 0 .. upgraded - 1 are one level higher */
     size_t offloaded, resident;
     double seconds;
+    size_t device_excess, host_excess; /* bytes beyond what there is */
     bool fits, found;
 };
 
@@ -91,7 +92,8 @@ static enum sdp_status apply(struct sdp_plan *plan, struct choice *c, struct sdp
     sdpi_plan_visits(plan);
     sdpi_plan_memory(plan);
     sdp_step_time_predict(plan, &plan->time);
-    c->fits = sdpi_plan_fits(plan);
+    sdpi_plan_excess(plan, &c->device_excess, &c->host_excess);
+    c->fits = !c->device_excess && !c->host_excess;
     c->seconds = plan->time.step;
     c->found = true;
     return SDP_OK;
@@ -115,10 +117,13 @@ static enum sdp_status largest_fitting(struct sdp_plan *plan, struct choice *c, 
     return apply(plan, c, err);
 }
 
+/* Of two that do not fit, the one that lacks less. */
 static bool better(const struct choice *a, const struct choice *b)
 {
     if (!b->found || a->fits != b->fits)
         return !b->found || a->fits;
+    if (!a->fits)
+        return a->device_excess + a->host_excess < b->device_excess + b->host_excess;
     return a->seconds < b->seconds * WORTH;
 }
 
@@ -185,22 +190,18 @@ static enum sdp_status fill(struct sdp_plan *plan, struct choice c, struct choic
     return rc ? rc : fill_resident(plan, &with, most_resident(plan), best, err);
 }
 
-/* Fewest offloaded layers with which a choice fits. */
+/* Fewest offloaded layers with which a choice fits the device; the host must have room for them. */
 static enum sdp_status offload(struct sdp_plan *plan, struct choice c, struct choice *best, struct sdp_error *err)
 {
-    size_t layers = plan->graph->layer_count, low = 1, high = layers - 1;
-    c.offloaded = high;
-    enum sdp_status rc = apply(plan, &c, err);
-    while (!rc && c.fits && low < high) {
+    size_t low = 1, high = plan->graph->layer_count - 1;
+    enum sdp_status rc = SDP_OK;
+    while (!rc && low < high) {
         c.offloaded = low + (high - low) / 2;
         rc = apply(plan, &c, err);
-        if (rc)
-            return rc;
-        if (c.fits)
-            high = c.offloaded;
-        else
+        if (c.device_excess)
             low = c.offloaded + 1;
-        c.fits = true;
+        else
+            high = c.offloaded;
     }
     c.offloaded = high;
     if (!rc)

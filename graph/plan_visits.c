@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define FEW_GRADIENTS 6
+
 /* -- storages --------------------------------------------------------------------------- */
 
 static bool same_layout(const struct sdp_state_storage *a, const struct sdp_state_storage *b)
@@ -61,12 +63,12 @@ static bool has_weights(const struct sdp_layer *layer)
     return false;
 }
 
-static void add_visit(struct sdp_plan *plan, size_t layer, bool backward)
+static void add_visit(const struct sdp_plan *plan, size_t layer, bool backward, struct sdp_visit *visits, size_t *count)
 {
     const struct sdp_layer *l = &plan->graph->layers[layer];
     struct sdp_visit visit = {.layer = layer, .backward = backward, .tenure = SIZE_MAX};
     visit.needs_weights = backward ? backward_needs_weights(plan->layers[layer]) : has_weights(l);
-    plan->visits[plan->visit_count++] = visit;
+    visits[(*count)++] = visit;
 }
 
 /* Forward and backward of a group of micro-batches. */
@@ -75,24 +77,24 @@ static void add_group(struct sdp_plan *plan)
     size_t layers = plan->graph->layer_count;
     for (size_t l = 0; l < layers; l++)
         if (!plan->graph->layers[l].is_loss)
-            add_visit(plan, l, false);
+            add_visit(plan, l, false, plan->visits, &plan->visit_count);
     for (size_t l = layers; l-- > 0;)
-        add_visit(plan, l, true);
+        add_visit(plan, l, true, plan->visits, &plan->visit_count);
 }
 
 /* A storage stays in its slot from one visit to the next when no other storage of
  * its class is wanted in between: one delivery serves both. */
-static void find_tenures(struct sdp_plan *plan)
+static void find_tenures(const struct sdp_plan *plan, struct sdp_visit *visits, size_t count)
 {
     size_t *last = sdp_xcalloc(plan->class_count, sizeof *last); /* visit + 1 */
     size_t tenures = 0;
-    for (size_t v = 0; v < plan->visit_count; v++) {
-        struct sdp_visit *visit = &plan->visits[v];
+    for (size_t v = 0; v < count; v++) {
+        struct sdp_visit *visit = &visits[v];
         size_t storage = plan->graph->layers[visit->layer].storage;
         size_t class = plan->class_of[storage];
         if (!visit->needs_weights || plan->resident[storage])
             continue;
-        struct sdp_visit *before = last[class] ? &plan->visits[last[class] - 1] : NULL;
+        struct sdp_visit *before = last[class] ? &visits[last[class] - 1] : NULL;
         if (before && plan->graph->layers[before->layer].storage == storage) {
             before->last_of_tenure = false;
             visit->tenure = before->tenure;
@@ -138,8 +140,18 @@ static void list_visits(struct sdp_plan *plan)
         for (size_t v = first; v < plan->visit_count; v++)
             plan->visits[v].group = g;
     }
-    find_tenures(plan);
+    find_tenures(plan, plan->visits, plan->visit_count);
     find_gradients(plan);
+}
+
+static void list_evaluation(struct sdp_plan *plan)
+{
+    free(plan->evaluation);
+    plan->evaluation = sdp_xcalloc(plan->graph->layer_count, sizeof *plan->evaluation);
+    plan->evaluation_count = 0;
+    for (size_t l = 0; l < plan->graph->layer_count; l++)
+        add_visit(plan, l, false, plan->evaluation, &plan->evaluation_count);
+    find_tenures(plan, plan->evaluation, plan->evaluation_count);
 }
 
 /* -- accumulators and slots ------------------------------------------------------------------ */
@@ -157,6 +169,16 @@ static void choose_accumulators(struct sdp_plan *plan)
     free(visits);
 }
 
+/* Gradients of a class that may be on their way: a backward pass is faster than its updates where much of the state is
+ * resident, and the more gradients can wait the less it does. A device with little memory keeps to few. */
+static size_t landing_slots(const struct sdp_plan *plan, size_t bytes)
+{
+    size_t room = SDP_LANDING_BYTES;
+    if (plan->cuda)
+        room = SDP_MIN(room, plan->device_available / 32);
+    return SDP_MAX(SDP_MIN(SDP_LANDING_BYTES / bytes, (size_t)FEW_GRADIENTS), SDP_MAX(room / bytes, (size_t)2));
+}
+
 static void choose_slots(struct sdp_plan *plan)
 {
     plan->window = plan->job->runtime.window == SDP_AUTO ? 3 : plan->job->runtime.window;
@@ -169,9 +191,8 @@ static void choose_slots(struct sdp_plan *plan)
         struct sdp_storage_class *class = &plan->classes[c];
         size_t bytes = class->count * sdp_dtype_size(plan->gradient) * plan->ranks;
         size_t streamed = class->members - class->resident;
-        size_t landing = SDP_MAX(SDP_LANDING_BYTES / SDP_MAX(bytes, (size_t)1), (size_t)2);
         class->weight_slots = SDP_MIN(plan->window, streamed);
-        class->gradient_slots = SDP_MIN(SDP_MIN(landing, (size_t)6), streamed);
+        class->gradient_slots = SDP_MIN(landing_slots(plan, SDP_MAX(bytes, (size_t)1)), streamed);
         if (!plan->accumulator && plan->groups > 1) /* each gradient stays in its slot from group to group */
             class->gradient_slots = streamed;
     }
@@ -180,6 +201,7 @@ static void choose_slots(struct sdp_plan *plan)
 void sdpi_plan_visits(struct sdp_plan *plan)
 {
     list_visits(plan);
+    list_evaluation(plan);
     choose_accumulators(plan);
     choose_slots(plan);
 }

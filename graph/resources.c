@@ -4,15 +4,18 @@
  * already (StarPU's share), or its last delivery was still copying, or had not even been allowed to start. */
 #include "graph/resources.h"
 
+#include "graph/base/log.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#define TOLD_WAIT 1e-3 /* seconds: shorter waits are not told with --verbose */
 #define MAX_RECORDS ((size_t)1 << 21)
 
 struct record {
     uint32_t kind;
-    int32_t step, device;
+    int32_t step, layer, device;
     uint64_t visit;
     uint64_t bytes;
     double ready, waiting, have, start, end; /* seconds: pushed to the scheduler; data acquired from .. to; runs from .. to */
@@ -53,7 +56,7 @@ void sdp_resources_note(struct sdp_resources *r, const struct starpu_task *task)
     const struct starpu_profiling_task_info *p = task->profiling_info;
     if (!info || !p)
         return;
-    struct record record = {.kind = info->kind, .step = info->step, .device = info->device, .visit = info->visit,
+    struct record record = {.kind = info->kind, .step = info->step, .layer = info->layer, .device = info->device, .visit = info->visit,
                             .bytes = info->bytes, .ready = seconds(&p->push_start_time),
                             .waiting = seconds(&p->acquire_data_start_time), .have = seconds(&p->acquire_data_end_time),
                             .start = seconds(&p->start_time), .end = seconds(&p->end_time)};
@@ -139,23 +142,31 @@ static double covered(const struct intervals *list, double from, double to)
 
 /* -- idle time ------------------------------------------------------------------------------------ */
 
-/* When the visit's last delivery became ready: until then the task waited for an update or a slot. */
-static double delivery_ready(const struct intervals *copies, const struct record *task)
+/* The last to end of the visit's deliveries, or NULL. Until it was ready the task waited for an update or the slot of a
+ * layer; after it, for the slot of a gradient, that is for an update too. */
+static const struct record *last_delivery(const struct intervals *copies, const struct record *task)
 {
-    double ready = 0, last = 0;
+    const struct record *last = NULL;
     for (size_t i = 0; i < copies->count; i++) {
         const struct record *r = copies->items[i].record;
-        if (r->visit == task->visit && r->end > last) {
-            last = r->end;
-            ready = r->ready;
-        }
+        if (r->visit == task->visit && (!last || r->end > last->end))
+            last = r;
     }
-    return ready;
+    return last;
+}
+
+static void tell_wait(const struct sdp_resources *r, const struct record *task, double waited, double update, double copy)
+{
+    if (waited < TOLD_WAIT || sdp_log_level() < SDP_LOG_DEBUG)
+        return;
+    sdp_debug("step %d: %s of layer %d (%s) began %.1f ms late: %.1f ms for an update or a slot, %.1f ms for a copy",
+              (int)task->step, sdp_task_kind_name(task->kind), (int)task->layer,
+              task->layer >= 0 ? r->plan->graph->layers[task->layer].name : "", waited * 1e3, update * 1e3, copy * 1e3);
 }
 
 /* Shares out the time in which a device ran nothing. */
-static void explain_idle(const struct intervals *compute, const struct intervals *copies, double from, double to,
-                         struct sdp_resource_report *out)
+static void explain_idle(const struct sdp_resources *r, const struct intervals *compute, const struct intervals *copies,
+                         double from, double to, struct sdp_resource_report *out)
 {
     double end = from;
     for (size_t i = 0; i < compute->count; i++) {
@@ -164,10 +175,13 @@ static void explain_idle(const struct intervals *compute, const struct intervals
         end = SDP_MAX(end, compute->items[i].to);
         if (b <= a)
             continue;
-        double ready = clip(task->ready, a, b), copying = clip(delivery_ready(copies, task), a, ready);
+        const struct record *delivery = last_delivery(copies, task);
+        double ready = clip(task->ready, a, b);
+        double copy = delivery ? clip(delivery->have, a, ready) - clip(delivery->ready, a, ready) : 0;
         out->idle_ready += b - ready;
-        out->idle_delivery += ready - copying;
-        out->idle_update += copying - a;
+        out->idle_delivery += copy;
+        out->idle_update += ready - a - copy;
+        tell_wait(r, task, b - a, ready - a - copy, copy);
     }
 }
 
@@ -202,7 +216,7 @@ static void report_device(struct sdp_resources *r, int device, double from, doub
         out->in_bytes = bytes_within(&in, from, to);
         out->out_bytes = bytes_within(&away, from, to);
         out->idle_ready = out->idle_delivery = out->idle_update = 0;
-        explain_idle(&compute, &in, from, to, out);
+        explain_idle(r, &compute, &in, from, to, out);
     }
     free(compute.items);
     free(in.items);

@@ -29,7 +29,7 @@ struct run {
     const struct sdp_run_options *options;
     struct sdp_model_graph *graph;
     json_t *config;          /* Hugging Face config, or NULL */
-    struct sdp_dataset *data;
+    struct sdp_dataset *data, *validation; /* validation: NULL without */
     struct sdp_plan *plan;
     struct sdp_host_state *state;
     struct sdp_engine *engine;
@@ -120,6 +120,8 @@ static enum sdp_status prepare(struct run *r, struct sdp_error *err)
                          "is \"pack\", which cannot be trained with yet: documents of a sequence would see each other");
     if (!rc)
         rc = sdp_dataset_open(r->job, false, r->graph->vocabulary, &r->data, err);
+    if (!rc && r->job->data.validation_count > 0)
+        rc = sdp_dataset_open(r->job, true, r->graph->vocabulary, &r->validation, err);
     if (!rc)
         rc = sdp_plan_create(r->job, r->graph, sdp_dataset_sequences(r->data), &r->plan, err);
     if (!rc)
@@ -182,12 +184,13 @@ static enum sdp_status save_state(struct run *r, size_t step, struct sdp_error *
 static void show_progress(const struct run *r, size_t step, const struct sdp_step_result *result, double seconds)
 {
     size_t tokens = r->plan->sequences_per_step * r->plan->sequence_length;
-    double left = seconds * (double)(r->plan->steps - step), gflops = r->plan->flops / seconds / 1e9;
+    double left = seconds * (double)(r->plan->steps - step);
+    char speed[32];
     if (r->options->quiet)
         return;
-    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %.1f %sFLOP/s  %.0f s left", step,
+    sdp_progress("step %zu/%zu  loss %.4f  grad norm %.3f  lr %.2e  %.0f tokens/s  %s  %.0f s left", step,
                  r->plan->steps, result->loss, result->grad_norm, result->lr, (double)tokens / seconds,
-                 gflops < 1e3 ? gflops : gflops / 1e3, gflops < 1e3 ? "G" : "T", left);
+                 sdp_format_flops(r->plan->flops / seconds, speed), left);
 }
 
 static enum sdp_status check_finite(const struct run *r, size_t step, const struct sdp_step_result *result, struct sdp_error *err)
@@ -228,10 +231,10 @@ static bool is_checkpoint_step(const struct run *r, size_t step)
     return every && step % every == 0;
 }
 
-/* Steps at which everything must have ended before the next is submitted. */
-static bool must_drain_after(const struct run *r, size_t step)
+static bool is_evaluation_step(const struct run *r, size_t step)
 {
-    return is_checkpoint_step(r, step) || step + 1 == r->trace_first || step == r->trace_last || step == r->plan->steps;
+    size_t every = r->job->train.evaluate_every;
+    return r->validation && (step == 0 || step == r->plan->steps || (every && step % every == 0));
 }
 
 static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
@@ -239,23 +242,45 @@ static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int3
     return sdp_dataset_sequence(data, index, ids, targets, positions, NULL);
 }
 
+static enum sdp_status evaluate(struct run *r, size_t step, struct sdp_error *err)
+{
+    const struct sdp_sequences sequences = {read_sequence, r->validation};
+    struct sdp_evaluation result;
+    double start = sdp_now();
+    enum sdp_status rc = sdp_engine_evaluate(r->engine, &sequences, sdp_dataset_sequences(r->validation), NULL, &result, err);
+    if (rc)
+        return rc;
+    r->last_finished = sdp_now(); /* no step's time */
+    sdp_info("step %zu: validation loss %.4f, perplexity %.3f on %zu tokens (%.1f s)", step, result.loss, exp(result.loss),
+             result.counted, r->last_finished - start);
+    return sdp_output_evaluation(&r->output, step, &result, r->last_finished - start, err);
+}
+
+/* Steps at which everything must have ended, and the host's state be whole, before the next is submitted. */
+static bool must_drain_after(const struct run *r, size_t step)
+{
+    return is_checkpoint_step(r, step) || step + 1 == r->trace_first || step == r->trace_last || step == r->plan->steps;
+}
+
 static enum sdp_status run_steps(struct run *r, struct sdp_error *err)
 {
     const struct sdp_sequences sequences = {read_sequence, r->data};
     size_t waited = r->start = (size_t)r->position.step;
-    enum sdp_status rc = SDP_OK;
+    enum sdp_status rc = waited == 0 && is_evaluation_step(r, 0) ? evaluate(r, 0, err) : SDP_OK;
     for (size_t step = waited + 1; !rc && step <= r->plan->steps; step++) {
         if (step == r->trace_first)
             sdp_engine_trace_start(r->engine);
         rc = sdp_engine_submit(r->engine, &sequences, step, err);
         const int stop = stop_signal; /* read once: it may come at any moment */
-        const bool drain = stop || must_drain_after(r, step);
-        while (!rc && waited < (drain ? step : step - 1))
+        const bool drain = stop || must_drain_after(r, step), evaluation = is_evaluation_step(r, step);
+        while (!rc && waited < (drain || evaluation ? step : step - 1))
             rc = finish_step(r, ++waited, err);
         if (!rc && drain)
             rc = sdp_engine_drain(r->engine, err);
         if (!rc && step == r->trace_last)
             sdp_engine_trace_stop(r->engine);
+        if (!rc && evaluation && !stop)
+            rc = evaluate(r, step, err);
         if (!rc && (stop || is_checkpoint_step(r, step)))
             rc = save_state(r, step, err);
         if (!rc && stop && step < r->plan->steps)
@@ -311,8 +336,9 @@ static void report_speed(struct run *r)
     double *s = r->seconds + skip;
     qsort(s, n, sizeof *s, by_seconds);
     double median = n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
-    sdp_info("median of %zu steps after %zu: %.3f s, %.0f tokens/s, %.1f model TFLOP/s", n, skip, median,
-             (double)(p->sequences_per_step * p->sequence_length) / median, p->flops / median / 1e12);
+    char speed[32];
+    sdp_info("median of %zu steps after %zu: %.3f s, %.0f tokens/s, model %s", n, skip, median,
+             (double)(p->sequences_per_step * p->sequence_length) / median, sdp_format_flops(p->flops / median, speed));
     struct sdp_resource_report report;
     if (!r->options->resources)
         return;
@@ -339,6 +365,7 @@ static void clean_up(struct run *r)
     sdp_host_state_destroy(r->state);
     sdp_plan_destroy(r->plan);
     sdp_dataset_close(r->data);
+    sdp_dataset_close(r->validation);
     free(r->seconds);
     json_decref(r->config);
     sdp_model_graph_destroy(r->graph);

@@ -6,7 +6,7 @@
 /* -- the step --------------------------------------------------------------------------------------------- */
 
 static enum sdp_status submit_planned_visit(struct sdp_engine *e, size_t step, const struct sdp_visit *plan,
-                                            float loss_scale, const size_t *segment_counts, struct sdp_error *err)
+                                            float loss_scale, const struct sdpi_batch_facts *facts, struct sdp_error *err)
 {
     const struct sdp_layer *layer = &e->graph->layers[plan->layer];
     size_t storage = layer->storage, class = e->plan->class_of[storage];
@@ -17,7 +17,7 @@ static enum sdp_status submit_planned_visit(struct sdp_engine *e, size_t step, c
     for (size_t d = 0; !rc && d < e->plan->device_count; d++) {
         struct sdpi_visit v = {.engine = e, .device = &e->devices[d], .plan = plan, .layer = layer, .step = step,
                           .storage = storage, .class = class, .chunks = e->state->storages[storage].chunk_count,
-                          .loss_scale = loss_scale, .segment_counts = segment_counts};
+                          .loss_scale = loss_scale, .facts = facts};
         rc = sdpi_submit_visit(&v, err);
     }
     if (!rc && plan->backward && plan->last_gradient && !(e->skip_update && !e->plan->two_phase))
@@ -25,7 +25,18 @@ static enum sdp_status submit_planned_visit(struct sdp_engine *e, size_t step, c
     return rc;
 }
 
-enum sdp_status sdpi_submit_step(struct sdp_engine *e, size_t step, size_t counted, const size_t *segment_counts,
+/* A forward pass of one group: the micro-batches 0 .. group - 1 of each rank, and their losses. */
+enum sdp_status sdpi_submit_evaluation(struct sdp_engine *e, size_t step, const struct sdpi_batch_facts *facts,
+                                       struct sdp_error *err)
+{
+    enum sdp_status rc = SDP_OK;
+    e->step_order = e->order;
+    for (size_t v = 0; !rc && v < e->plan->evaluation_count; v++)
+        rc = submit_planned_visit(e, step, &e->plan->evaluation[v], 1, facts, err);
+    return rc;
+}
+
+enum sdp_status sdpi_submit_step(struct sdp_engine *e, size_t step, size_t counted, const struct sdpi_batch_facts *facts,
                                  struct sdp_error *err)
 {
     enum sdp_status rc = SDP_OK;
@@ -33,7 +44,7 @@ enum sdp_status sdpi_submit_step(struct sdp_engine *e, size_t step, size_t count
     e->step_order = e->order;
     e->ring[step % SDP_STEPS_IN_FLIGHT].device_norms = false;
     for (size_t v = 0; !rc && v < e->plan->visit_count; v++)
-        rc = submit_planned_visit(e, step, &e->plan->visits[v], (float)scale, segment_counts, err);
+        rc = submit_planned_visit(e, step, &e->plan->visits[v], (float)scale, facts, err);
     if (!rc && e->plan->two_phase)
         rc = sdpi_submit_clip(e, step, !e->skip_update, err);
     if (!rc)

@@ -14,7 +14,7 @@ struct sdpi_visit {
     const struct sdp_layer *layer;
     size_t step, storage, class, slot, chunks;
     float loss_scale;
-    const size_t *segment_counts;
+    const struct sdpi_batch_facts *facts;
 };
 
 SDP_CHECK_RESULT enum sdp_status sdpi_submit_visit(struct sdpi_visit *v, struct sdp_error *err);

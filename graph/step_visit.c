@@ -153,11 +153,12 @@ static void begin_compute(struct sdpi_visit *v, size_t k, struct sdpi_builder *b
     if (k == 0)
         info->flags |= SDP_TASK_FIRST_OF_VISIT;
     sdpi_task_on_device(b, d); /* its buffers lie there */
+    const struct sdpi_batch_facts *facts = v->facts ? &v->facts[rank * e->plan->micro_batches + m] : NULL;
     b->arg->u.compute = (struct sdp_compute_args){
         .plan = plan, .storage = &e->graph->storages[v->storage], .device = &d->compute,
         .elements = e->state->storages[v->storage].count,
-        .segment_count = v->segment_counts ? v->segment_counts[rank * e->plan->micro_batches + m] : 0,
-        .sequences = e->plan->micro_batch, .loss_scale = v->loss_scale, .want_gradient = true,
+        .segment_count = facts ? facts->segments : 0, .packed = facts && facts->packed,
+        .sequences = e->plan->micro_batch, .loss_scale = v->loss_scale, .want_gradient = backward,
         .weights = -1, .remainders = -1, .assembled = -1, .batch = -1, .input = -1, .output = -1,
         .boundary_gradient = -1, .saved = -1, .loss = -1, .accumulator = -1, .gradients = -1};
     if (v->layer->is_loss && e->logits)

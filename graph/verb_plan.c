@@ -43,8 +43,9 @@ static void print_time(const struct sdp_step_time *t, size_t tokens, double flop
             printf("  %8.1f GB", rows[i].bytes / 1e9);
         putchar('\n');
     }
-    printf("  %-34s %14.3f  %.0f tokens/s, %.3g model TFLOP/s\n", "step", t->step, (double)tokens / t->step,
-           flops / t->step / 1e12);
+    char speed[32];
+    printf("  %-34s %14.3f  %.0f tokens/s, model %s\n", "step", t->step, (double)tokens / t->step,
+           sdp_format_flops(flops / t->step, speed));
 }
 
 static void print_plan(const struct sdp_plan *plan)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* slidedp run JOB */
+#include "graph/base/log.h"
 #include "graph/options.h"
 #include "graph/run.h"
 
@@ -13,6 +14,7 @@ static int run(int argc, char **argv)
     struct sdp_option_list set = {0};
     struct sdp_option_range trace = {0};
     const char *path = NULL;
+    bool verbose = false;
     const struct sdp_option table[] = {
         {"resume", SDP_OPTION_FLAG, &options.resume, NULL, "go on from the newest checkpoint in output.dir", NULL},
         {"overwrite", SDP_OPTION_FLAG, &options.overwrite, NULL, "start anew in an output.dir that is not empty", NULL},
@@ -20,11 +22,14 @@ static int run(int argc, char **argv)
         {"trace", SDP_OPTION_RANGE, &trace, "FIRST:LAST", "record these steps with FxT into output.dir/trace", NULL},
         {"set", SDP_OPTION_LIST, &set, "KEY=VALUE", "change a value of the job, e.g. train.steps=20", NULL},
         {"resources", SDP_OPTION_FLAG, &options.resources, NULL, "print how busy GPUs, links and cores were in a step", NULL},
+        {"verbose", SDP_OPTION_FLAG, &verbose, NULL, "also the times of operations alone, and what a GPU waited for", NULL},
         {"quiet", SDP_OPTION_FLAG, &options.quiet, NULL, "no progress line", NULL},
         {NULL, SDP_OPTION_FLAG, NULL, NULL, NULL, NULL}};
     int rc = sdp_options_parse(&sdp_verb_run, table, argc, argv, 1, 1, &path, NULL);
     if (rc >= 0)
         return rc;
+    if (verbose)
+        sdp_log_set_level(SDP_LOG_DEBUG);
     options.trace_first = trace.first;
     options.trace_last = trace.last;
     struct sdp_error err = SDP_ERROR_INIT;

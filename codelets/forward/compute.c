@@ -26,7 +26,8 @@ static struct sdp_op_batch read_batch(const struct sdp_compute_args *a, const in
     struct sdp_op_batch batch = {
         .tokens = t, .sequences = a->sequences, .sequence_length = a->plan->sequence_length,
         .ids = ids, .targets = ids + t, .positions = ids + 2 * t, .order = ids + 3 * t,
-        .segments = ids + 4 * t, .segment_count = a->segment_count};
+        .segments = ids + 4 * t, .segment_count = a->segment_count,
+        .packed = a->packed};
     return batch;
 }
 

@@ -103,6 +103,14 @@ bool sdp_size_mul(size_t a, size_t b, size_t *out)
 
 /* -- sizes as text -------------------------------------------------------- */
 
+char *sdp_format_flops(double per_second, char *buffer)
+{
+    bool tera = per_second >= 1e12;
+
+    snprintf(buffer, 32, "%.1f %s", per_second / (tera ? 1e12 : 1e9), tera ? "TFLOP/s" : "GFLOP/s");
+    return buffer;
+}
+
 char *sdp_format_bytes(size_t bytes, char *buffer)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

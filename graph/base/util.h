@@ -106,6 +106,8 @@ static inline size_t sdp_round_up(size_t x, size_t multiple)
 
 /** "1.25 GiB" into a caller's buffer of at least 32 bytes; returns it. */
 char *sdp_format_bytes(size_t bytes, char *buffer);
+/** "562.9 TFLOP/s" in the same way. */
+char *sdp_format_flops(double per_second, char *buffer);
 /** Reads "22GiB", "32 MiB", "1000", "1.5GB"; false if it is none. */
 bool sdp_parse_bytes(const char *text, size_t *out);
 

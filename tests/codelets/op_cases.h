@@ -28,6 +28,7 @@ struct sdp_op_case {
         const char *name;
         double value;           /* of a word its index */
     } attrs[SDP_OP_CASE_ATTRS]; /* ended by name NULL; the others have their defaults */
+    bool documents; /* sequences hold several: struct sdp_op_batch.packed */
     bool apart; /* each weight has memory of its own; else they are one run, in order */
     bool in_place; /* din[0] may be dout[0]: tested once more so */
 };

@@ -79,6 +79,8 @@ static size_t group(const int32_t *ids, size_t tokens, int32_t vocabulary, int32
     return runs;
 }
 
+#define DOCUMENT 40 /* tokens of one, on average */
+
 /* Ids and targets below the first weight's rows, some targets not counted; a document
  * that ends within the first sequence. */
 static void draw_indices(struct op_fixture *f, int32_t *ids, size_t tokens)
@@ -92,6 +94,10 @@ static void draw_indices(struct op_fixture *f, int32_t *ids, size_t tokens)
         targets[t] = (int32_t)(sdp_random_u64(13, op_array_drawn++) % rows);
         targets[t] = t % 5 == 2 ? -1 : targets[t];
         positions[t] = (int32_t)(t < length ? t % document : t % length);
+    }
+    for (size_t t = 0; f->test->documents && t < tokens; t++) {
+        bool begins = t % length == 0 || sdp_random_u64(14, op_array_drawn++) % DOCUMENT == 0;
+        positions[t] = begins ? 0 : positions[t - 1] + 1;
     }
     targets[0] = (int32_t)rows - 1;
     if (tokens > 1)
@@ -109,6 +115,7 @@ static struct sdp_op_batch batch_at(const struct op_fixture *f, const int32_t *a
                                  .ids = at,
                                  .targets = at + tokens,
                                  .positions = at + 2 * tokens,
+                                 .packed = f->test->documents,
                                  .order = at + 3 * tokens,
                                  .segments = at + 4 * tokens,
                                  .segment_count = runs};

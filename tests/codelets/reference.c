@@ -301,6 +301,7 @@ static void rope_backward(struct sdp_reference *r)
 struct attention {
     size_t heads, kv_heads, dim, width, length, window;
     double scale;
+    const int32_t *positions; /* of the sequence, if it holds several documents */
 };
 
 static struct attention attention_of(const struct sdp_reference *r)
@@ -308,7 +309,7 @@ static struct attention attention_of(const struct sdp_reference *r)
     struct attention a = {attr_size(r, "heads"),        attr_size(r, "kv_heads"),
                           attr_size(r, "head_dim"),     r->node->input_cols[0],
                           r->batch->sequence_length,    attr_size(r, "window"),
-                          sdp_op_attr(r->node, "scale")};
+                          sdp_op_attr(r->node, "scale"),        NULL};
 
     if (a.scale == 0.0)
         a.scale = 1.0 / sqrt((double)a.dim);
@@ -317,7 +318,10 @@ static struct attention attention_of(const struct sdp_reference *r)
 
 static size_t first_key(const struct attention *a, size_t query)
 {
-    return a->window && query + 1 > a->window ? query + 1 - a->window : 0;
+    size_t window = a->window && query + 1 > a->window ? query + 1 - a->window : 0;
+    size_t document = a->positions ? query - (size_t)a->positions[query] : 0;
+
+    return window > document ? window : document;
 }
 
 static double dot(const double *x, const double *y, size_t count)
@@ -354,6 +358,7 @@ static void attention_forward(struct sdp_reference *r)
     for (size_t t = 0; t < r->batch->tokens; t++) {
         size_t query = t % a.length;
         const double *sequence = r->in[0] + (t - query) * a.width;
+        a.positions = r->batch->packed ? r->batch->positions + t - query : NULL;
         for (size_t h = 0; h < a.heads; h++) {
             size_t kv = h * a.kv_heads / a.heads;
             const double *q = r->in[0] + t * a.width + h * a.dim;
@@ -399,6 +404,7 @@ static void attention_backward(struct sdp_reference *r)
 
     for (size_t t = 0; t < r->batch->tokens; t++) {
         size_t query = t % a.length, sequence = (t - query) * a.width;
+        a.positions = r->batch->packed ? r->batch->positions + t - query : NULL;
         for (size_t h = 0; h < a.heads; h++) {
             size_t q = t * a.width + h * a.dim;
             size_t k = sequence + (a.heads + h * a.kv_heads / a.heads) * a.dim;

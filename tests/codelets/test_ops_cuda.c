@@ -7,9 +7,12 @@
 
 #include "codelets/common/cuda_device.h"
 #include "codelets/common/device_memory.h"
+#include "codelets/ops/attention/cuda.h"
 #include "graph/op.h"
 
 #include <cuda_runtime_api.h>
+
+#define SHORT_LIMIT ((size_t)64 << 10) /* bytes of scratch: blocks of 128 queries */
 
 struct config {
     const char *op;
@@ -384,6 +387,12 @@ int main(void)
         check_config(&configs[i], SDP_FP32, &device);
         check_config(&configs[i], SDP_BF16, &device);
     }
+    /* Long sequences are taken in blocks of queries: with a low limit short ones are, too. */
+    sdp_attention_limit_scratch_cuda(SHORT_LIMIT);
+    for (size_t i = 0; i < SDP_COUNT_OF(configs); i++)
+        if (!strcmp(configs[i].op, "attention"))
+            check_config(&configs[i], SDP_BF16, &device);
+    sdp_attention_limit_scratch_cuda(0);
     sdp_op_device_destroy_cuda(&device);
     must(cudaStreamDestroy(stream));
     return sdp_test_end();

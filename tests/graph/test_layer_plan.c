@@ -2,15 +2,19 @@
 /* Layer plans, against a shadow of each area: every operation marks the bytes it writes with
  * the tensor's number, and what a later one reads must still bear it. So buffers that live
  * at the same time never overlap, saved and recomputed tensors are there when they are
- * needed, and the work area lies behind all of them. */
+ * needed, and an operation's work area spares all that it and later ones read. */
 #include "graph/base/json.h"
 #include "graph/layer_plan.h"
 #include "model/families/family.h"
 #include "tests/sdp_test.h"
 
+#include <limits.h>
+
 #define TOKENS 96u
 #define LENGTH 32u
 #define UNIT 256u /* bytes to one mark: places are multiples of it */
+
+#define WORK INT_MAX /* mark of a work area */
 
 enum area { IN, OUT, SAVED, SCRATCH, BOUNDARY, AREAS };
 
@@ -19,7 +23,6 @@ struct shadow {
     const char *what; /* for messages */
     int *marks[AREAS];
     size_t units[AREAS];
-    size_t work; /* scratch ends here for tensors */
 };
 
 static const enum area area_of[] = {
@@ -58,7 +61,7 @@ static int *find(struct shadow *s, struct sdp_place place, size_t t, size_t *uni
         return NULL;
     }
     area = area_of[place.kind];
-    end = area == SCRATCH ? s->work : s->units[area] * UNIT;
+    end = s->units[area] * UNIT;
     CHECK_EQ(place.offset % UNIT, 0);
     if (place.offset + bytes > end) {
         SDP_TEST_FAIL("%s: %s: %s ends at byte %zu of %zu", s->what, s->plan->layer->name,
@@ -88,10 +91,24 @@ static void read_marks(struct shadow *s, struct sdp_place place, size_t t, int m
             SDP_TEST_FAIL("%s: %s: the %s of %s was overwritten by that of %s", s->what,
                           s->plan->layer->name, mark > 0 ? "value" : "gradient",
                           s->plan->layer->tensors[t].name,
-                          marks[i] ? s->plan->layer->tensors[abs(marks[i]) - 1].name
-                                   : "nothing");
+                          marks[i] == WORK ? "a work area"
+                      : marks[i]       ? s->plan->layer->tensors[abs(marks[i]) - 1].name
+                                       : "nothing");
             return;
         }
+}
+
+/* The operation scribbles on its work area. */
+static void use_work(struct shadow *s, size_t o, size_t offset, bool backward)
+{
+    const struct sdp_op_node *node = &s->plan->layer->ops[o].node;
+    size_t bytes =
+        node->op->work_bytes(node, TOKENS, LENGTH, s->plan->dtype, backward, s->plan->cuda);
+
+    CHECK_EQ(offset % UNIT, 0);
+    CHECK(offset + bytes <= s->units[SCRATCH] * UNIT);
+    for (size_t i = 0; i < (bytes + UNIT - 1) / UNIT; i++)
+        s->marks[SCRATCH][offset / UNIT + i] = WORK;
 }
 
 static void clear(struct shadow *s, enum area area)
@@ -99,10 +116,11 @@ static void clear(struct shadow *s, enum area area)
     memset(s->marks[area], 0, s->units[area] * sizeof *s->marks[area]);
 }
 
-static void run_forward(struct shadow *s, size_t o, const struct sdp_place *places)
+static void run_forward(struct shadow *s, size_t o, const struct sdp_place *places, const size_t *work)
 {
     const struct sdp_layer_op *op = &s->plan->layer->ops[o];
 
+    use_work(s, o, work[o], false);
     for (size_t i = 0; i < op->node.output_count; i++)
         write_marks(s, places[op->outputs[i]], (size_t)op->outputs[i],
                     value_mark((size_t)op->outputs[i]));
@@ -149,6 +167,9 @@ static void run_backward(struct shadow *s, size_t o)
     int through = op->node.op->passthrough_input ? op->node.op->passthrough_input(&op->node) : -1;
     int passed = -1; /* tensor whose gradient is that of the output, untouched */
 
+    use_work(s, o, s->plan->backward_work[o], true);
+    if (op->node.op->is_loss)
+        use_work(s, o, s->plan->backward_work[o], false);
     for (size_t i = 0; i < op->node.input_count; i++) {
         int t = op->inputs[i];
 
@@ -176,7 +197,7 @@ static void run_layer(const struct sdp_layer_plan *plan, const char *what)
 {
     const struct sdp_layer *layer = plan->layer;
     size_t boundary = 0;
-    struct shadow s = {.plan = plan, .what = what, .work = plan->forward_work};
+    struct shadow s = {.plan = plan, .what = what};
 
     if (layer->input >= 0)
         boundary = SDP_MAX(boundary, bytes_of(plan, (size_t)layer->input));
@@ -193,19 +214,18 @@ static void run_layer(const struct sdp_layer_plan *plan, const char *what)
         write_marks(&s, (struct sdp_place){SDP_PLACE_INPUT, 0}, (size_t)layer->input,
                     value_mark((size_t)layer->input));
     for (size_t o = 0; o < layer->op_count; o++)
-        run_forward(&s, o, plan->forward);
+        run_forward(&s, o, plan->forward, plan->forward_work);
     if (layer->output >= 0)
         read_marks(&s, (struct sdp_place){SDP_PLACE_OUTPUT, 0}, (size_t)layer->output,
                    value_mark((size_t)layer->output));
 
     clear(&s, SCRATCH); /* other layers ran in between */
-    s.work = plan->backward_work;
     if (layer->output >= 0)
         write_marks(&s, (struct sdp_place){SDP_PLACE_GRADIENT, 0}, (size_t)layer->output,
                     gradient_mark((size_t)layer->output));
     for (size_t o = 0; o < layer->op_count; o++)
         if (plan->recompute[o])
-            run_forward(&s, o, plan->backward);
+            run_forward(&s, o, plan->backward, plan->recompute_work);
     for (size_t o = layer->op_count; o-- > 0;)
         run_backward(&s, o);
     if (layer->input >= 0) {
@@ -216,24 +236,6 @@ static void run_layer(const struct sdp_layer_plan *plan, const char *what)
     }
     for (size_t a = 0; a < AREAS; a++)
         free(s.marks[a]);
-}
-
-static void check_work(const struct sdp_layer_plan *plan)
-{
-    const struct sdp_layer *layer = plan->layer;
-
-    CHECK_EQ(plan->forward_work % UNIT, 0);
-    CHECK_EQ(plan->backward_work % UNIT, 0);
-    for (size_t o = 0; o < layer->op_count; o++) {
-        const struct sdp_op_node *node = &layer->ops[o].node;
-        size_t forward = node->op->work_bytes(node, TOKENS, LENGTH, plan->dtype, false, false);
-        size_t backward = node->op->work_bytes(node, TOKENS, LENGTH, plan->dtype, true, false);
-
-        CHECK(plan->forward_scratch >= plan->forward_work + forward);
-        CHECK(plan->backward_scratch >= plan->backward_work + backward);
-        if (plan->recompute[o])
-            CHECK(plan->backward_scratch >= plan->backward_work + forward);
-    }
 }
 
 /* Saved tensors are needed by someone and never the boundary ones; a layer that keeps what
@@ -294,7 +296,6 @@ static void check_ladder(const struct sdp_layer *layer, enum sdp_dtype dtype, co
         }
         saved = plan->saved_bytes;
         flops = plan->recompute_flops;
-        check_work(plan);
         run_layer(plan, name);
         sdp_layer_plan_destroy(plan);
     }

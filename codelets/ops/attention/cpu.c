@@ -22,6 +22,7 @@ struct shape {
     size_t width, columns; /* of qkv, of out */
     size_t length, window; /* window: length if there is none */
     float scale;
+    const int32_t *positions; /* of the sequence's tokens where it holds several documents, else NULL */
 };
 
 /* Scratch of one call. */
@@ -104,10 +105,12 @@ static struct shape shape_of(const struct sdp_op_call *call)
     return s;
 }
 
-/* First key that a query sees. */
+/* First key that a query sees: of the window, and of its document. Later queries see no earlier ones. */
 static inline size_t first_key(const struct shape *s, size_t query)
 {
-    return query + 1 > s->window ? query + 1 - s->window : 0;
+    size_t window = query + 1 > s->window ? query + 1 - s->window : 0;
+
+    return s->positions ? SDP_MAX(window, query - (size_t)s->positions[query]) : window;
 }
 
 static struct block block_of(const struct shape *s, size_t q, size_t k)
@@ -327,6 +330,7 @@ enum sdp_status sdp_attention_forward_cpu(const struct sdp_op_call *call)
         size_t token = n / s.kv_heads * s.length, kv_head = n % s.kv_heads;
         const float *qkv = (const float *)call->in[0] + token * s.width;
 
+        s.positions = call->batch->packed ? call->batch->positions + token : NULL;
         gather(&s, qkv, kv_head, &w);
         for (size_t i = kv_head * s.group; i < (kv_head + 1) * s.group; i++) {
             struct head h = {.q = qkv + i * s.head_dim,
@@ -402,6 +406,7 @@ enum sdp_status sdp_attention_backward_cpu(const struct sdp_op_call *call)
         float *din = (float *)call->din[0] + token * s.width;
         float *dkeys = din + (s.heads + kv_head) * s.head_dim;
 
+        s.positions = call->batch->packed ? call->batch->positions + token : NULL;
         gather(&s, qkv, kv_head, &w);
         fill(w.dkeys, 0, s.length * s.head_dim, 0.0f);
         fill(w.dvalues, 0, s.length * s.head_dim, 0.0f);

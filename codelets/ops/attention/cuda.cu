@@ -38,7 +38,10 @@ struct sdpi_attention shape_of(const struct sdp_op_node *node, size_t sequences,
 
 struct sdpi_attention shape_of_call(const struct sdp_op_call *call)
 {
-    return shape_of(call->node, call->batch->sequences, call->batch->sequence_length, call->dtype);
+    struct sdpi_attention a = shape_of(call->node, call->batch->sequences, call->batch->sequence_length, call->dtype);
+
+    a.positions = call->batch->packed ? call->batch->positions : nullptr;
+    return a;
 }
 
 /* Start of what follows the T * heads floats at the start of the scratch memory. */
@@ -57,7 +60,7 @@ bool aligned(const void *pointer)
 /* The plan for this call, or NULL where the own kernels must do it. */
 const sdp_cudnn::Plan *plan_for(const struct sdp_op_call *call, const struct sdpi_attention &a, bool backward)
 {
-    if (!call->device->cudnn || !sdp_cudnn::may_take(a))
+    if (!call->device->cudnn || a.positions || !sdp_cudnn::may_take(a))
         return nullptr;
     if (!aligned(call->in[0]) || !aligned(call->out[0]))
         return nullptr;
@@ -65,7 +68,7 @@ const sdp_cudnn::Plan *plan_for(const struct sdp_op_call *call, const struct sdp
     if (backward && (call->add_din[0] || !aligned(call->dout[0]) || !aligned(call->din[0])))
         return nullptr;
     const sdp_cudnn::Plan &plan = sdp_cudnn::plan_to_run(a, backward, call->device);
-    return plan.graph ? &plan : nullptr;
+    return plan.parts.empty() ? nullptr : &plan;
 }
 
 sdp_cudnn::Memory memory_of(const struct sdp_op_call *call, const struct sdpi_attention &a)
@@ -109,7 +112,7 @@ size_t plan_workspace(const struct sdpi_attention &a, bool backward)
         static_cast<void>(cudaGetLastError()); /* no driver, no device: not for the next call to find */
         return 0;
     }
-    return sdp_cudnn::plan_of(a, backward, true, ordinal, handle).workspace;
+    return sdp_cudnn::scratch_bytes(a, sdp_cudnn::plan_of(a, backward, true, ordinal, handle));
 }
 
 #endif
@@ -154,6 +157,13 @@ extern "C" enum sdp_status sdp_attention_prepare_cuda(const struct sdp_op_node *
     return SDP_OK;
 }
 
+extern "C" void sdp_attention_limit_scratch_cuda(size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(sdp_cudnn::plan_lock);
+    sdp_cudnn::group_limit = bytes ? bytes : SDPI_ATTENTION_GROUP_SCRATCH;
+    sdp_cudnn::plans.clear();
+}
+
 #else
 
 extern "C" enum sdp_status sdp_attention_library_create_cuda(void *, void **handle)
@@ -170,6 +180,10 @@ extern "C" enum sdp_status sdp_attention_prepare_cuda(const struct sdp_op_node *
                                                       const struct sdp_op_device *)
 {
     return SDP_OK;
+}
+
+extern "C" void sdp_attention_limit_scratch_cuda(size_t)
+{
 }
 
 #endif
@@ -199,7 +213,7 @@ extern "C" enum sdp_status sdp_attention_forward_cuda(const struct sdp_op_call *
 #ifdef SDP_HAVE_CUDNN
     if (const sdp_cudnn::Plan *plan = plan_for(call, a, false)) {
         const sdp_cudnn::Memory m = memory_of(call, a);
-        SDP_TRY(sdp_cudnn::execute(a, *plan, false, m, static_cast<cudnnHandle_t>(call->device->cudnn)));
+        SDP_TRY(sdp_cudnn::execute(a, *plan, false, m, call->device));
         return sdpi_lse_by_token(&a, m.stats, call->aux[0], call->device->stream);
     }
 #endif
@@ -216,7 +230,7 @@ extern "C" enum sdp_status sdp_attention_backward_cuda(const struct sdp_op_call 
     if (const sdp_cudnn::Plan *plan = plan_for(call, a, true)) {
         const sdp_cudnn::Memory m = memory_of(call, a);
         SDP_TRY(sdpi_lse_by_head(&a, call->aux[0], m.stats, call->device->stream));
-        return sdp_cudnn::execute(a, *plan, true, m, static_cast<cudnnHandle_t>(call->device->cudnn));
+        return sdp_cudnn::execute(a, *plan, true, m, call->device);
     }
 #endif
     return sdpi_flash_backward(&a, call->in[0], call->out[0], call->aux[0], call->dout[0], call->din[0],

@@ -23,6 +23,13 @@ void sdp_attention_library_destroy_cuda(void *handle);
 enum sdp_status sdp_attention_prepare_cuda(const struct sdp_op_node *node, const struct sdp_op_batch *batch,
                                            const struct sdp_op_device *device);
 
+/* Scratch of the deterministic backward pass for one key head and its query heads (2 bytes a query, key and head)
+ * above which queries are taken in blocks: 4 query heads that share a key head at 32K tokens just fit. */
+#define SDPI_ATTENTION_GROUP_SCRATCH ((size_t)8 << 30)
+
+/** For tests: another limit (0: the usual one). Forgets all plans: nothing may be running. */
+void sdp_attention_limit_scratch_cuda(size_t bytes);
+
 /** Whether lse lies by sequence, head, token instead of by token, head: never, cuDNN's is turned. */
 bool sdp_attention_lse_is_bhs_cuda(void);
 

@@ -21,15 +21,16 @@ constexpr int lanes = 8; /* threads of a tile row */
 struct Problem {
     int length, heads, kv_heads, head_dim, window, blocks; /* blocks: tiles in a sequence */
     float scale;
+    const int32_t *positions; /* NULL: a sequence is one document */
 
     __device__ size_t row() const { return static_cast<size_t>(heads + 2 * kv_heads) * head_dim; }
-    __device__ bool sees(int query, int key) const
+    /* First key that a query sees; more than any for a query behind the sequence. Later ones see no earlier keys. */
+    __device__ int first_key(size_t token0, int query) const
     {
-        return query < length && key <= query && (window == 0 || key > query - window);
-    }
-    __device__ int first_key(int query) const
-    {
-        return window == 0 || query < window ? 0 : query - window + 1;
+        if (query >= length)
+            return length;
+        const int in_window = window == 0 || query < window ? 0 : query - window + 1;
+        return positions ? max(in_window, query - positions[token0 + query]) : in_window;
     }
 };
 
@@ -73,10 +74,11 @@ __global__ void __launch_bounds__(B *lanes)
     const T *values = keys + static_cast<size_t>(p.kv_heads) * p.head_dim;
     const int r = threadIdx.x / lanes, part = threadIdx.x % lanes, i = q0 + r;
     const int end = min(p.length, q0 + B);
+    const int first = p.first_key(token0, i);
     float acc[D / lanes] = {}, largest = -INFINITY, total = 0.0f;
 
     load_tile<T, D, B>(q, base + static_cast<size_t>(head) * p.head_dim, p.row(), q0, p.length, p.head_dim);
-    for (int k0 = p.first_key(q0); k0 < end; k0 += B) {
+    for (int k0 = p.first_key(token0, q0); k0 < end; k0 += B) {
         float score[B / lanes], top = -INFINITY, sum = 0.0f;
 
         load_tile<T, D, B>(kv, keys, p.row(), k0, p.length, p.head_dim);
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(B *lanes)
 #pragma unroll
         for (int n = 0; n < B / lanes; n++) {
             const int c = part + lanes * n;
-            score[n] = p.sees(i, k0 + c) ? p.scale * dot<D>(q[r], kv[c], p.head_dim) : -INFINITY;
+            score[n] = first <= k0 + c && k0 + c <= i ? p.scale * dot<D>(q[r], kv[c], p.head_dim) : -INFINITY;
             top = fmaxf(top, score[n]);
         }
         top = fmaxf(largest, lanes_max(top, lanes));
@@ -174,11 +176,12 @@ __global__ void __launch_bounds__(B *lanes)
     const bool real = i < p.length;
     const float my_lse = real ? lse[(token0 + i) * p.heads + head] : 0.0f;
     const float my_delta = real ? delta[(token0 + i) * p.heads + head] : 0.0f;
+    const int first = p.first_key(token0, i);
     float acc[D / lanes] = {};
 
     load_tile<T, D, B>(q, base + column, p.row(), q0, p.length, p.head_dim);
     load_tile<T, D, B>(d_out, dout + token0 * out_row + column, out_row, q0, p.length, p.head_dim);
-    for (int k0 = p.first_key(q0); k0 < end; k0 += B) {
+    for (int k0 = p.first_key(token0, q0); k0 < end; k0 += B) {
         load_tile<T, D, B>(k, keys, p.row(), k0, p.length, p.head_dim);
         load_tile<T, D, B>(v, values, p.row(), k0, p.length, p.head_dim);
         __syncthreads();
@@ -186,7 +189,7 @@ __global__ void __launch_bounds__(B *lanes)
         for (int n = 0; n < B / lanes; n++) {
             const int c = part + lanes * n;
             float weight;
-            score_gradient<D>(p, p.sees(i, k0 + c), q[r], k[c], d_out[r], v[c], my_lse, my_delta, &weight,
+            score_gradient<D>(p, first <= k0 + c && k0 + c <= i, q[r], k[c], d_out[r], v[c], my_lse, my_delta, &weight,
                               &dscore[r][c]);
         }
         __syncwarp(); /* a row of dscore is written and read by 8 lanes of one warp */
@@ -235,8 +238,8 @@ __global__ void __launch_bounds__(B *lanes)
     load_tile<T, D, B>(v, base + value_column, p.row(), k0, p.length, p.head_dim);
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
         const size_t column = static_cast<size_t>(head) * p.head_dim;
-        for (int q0 = k0; q0 < end; q0 += B) {
-            const int i = q0 + r;
+        for (int q0 = k0; q0 < end && p.first_key(token0, q0) < k0 + B; q0 += B) {
+            const int i = q0 + r, first = p.first_key(token0, i);
             const bool real = i < p.length;
             const float my_lse = real ? lse[(token0 + i) * p.heads + head] : 0.0f;
             const float my_delta = real ? delta[(token0 + i) * p.heads + head] : 0.0f;
@@ -247,7 +250,7 @@ __global__ void __launch_bounds__(B *lanes)
 #pragma unroll
             for (int n = 0; n < B / lanes; n++) { /* row r is a query here, and a key below */
                 const int c = part + lanes * n;
-                score_gradient<D>(p, p.sees(i, k0 + c), q[r], k[c], d_out[r], v[c], my_lse, my_delta,
+                score_gradient<D>(p, first <= k0 + c && k0 + c <= i, q[r], k[c], d_out[r], v[c], my_lse, my_delta,
                                   &weight[r][c], &dscore[r][c]);
             }
             __syncthreads();
@@ -302,6 +305,7 @@ Problem problem_of(const struct sdpi_attention *a, int block)
     p.window = a->window < a->length ? static_cast<int>(a->window) : 0;
     p.blocks = static_cast<int>(divide_up(a->length, static_cast<size_t>(block)));
     p.scale = a->scale;
+    p.positions = a->positions;
     return p;
 }
 
@@ -387,6 +391,29 @@ enum sdp_status turn(const struct sdpi_attention *a, const float *from, float *t
     return SDP_OK;
 }
 
+/* Element i of both packed gradients goes to its sum; add 0: it is the sum. */
+__global__ void key_sums_kernel(const bf16 *dk, const bf16 *dv, float *dk_sum, float *dv_sum, size_t count, bool add)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i >= count)
+        return;
+    dk_sum[i] = to_float(dk[i]) + (add ? dk_sum[i] : 0.0f);
+    dv_sum[i] = to_float(dv[i]) + (add ? dv_sum[i] : 0.0f);
+}
+
+/* dk, dv: the head's first row in dqkv. */
+__global__ void key_gradient_kernel(const float *dk_sum, const float *dv_sum, bf16 *dk, bf16 *dv, size_t count,
+                                    size_t width, size_t row)
+{
+    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+
+    if (i >= count)
+        return;
+    dk[i / width * row + i % width] = from_float<bf16>(dk_sum[i]);
+    dv[i / width * row + i % width] = from_float<bf16>(dv_sum[i]);
+}
+
 } // namespace
 
 extern "C" enum sdp_status sdpi_flash_forward(const struct sdpi_attention *a, const void *qkv, void *out, float *lse,
@@ -426,4 +453,28 @@ extern "C" enum sdp_status sdpi_lse_by_token(const struct sdpi_attention *a, con
                                              void *stream)
 {
     return turn(a, by_head, by_token, false, stream);
+}
+
+extern "C" enum sdp_status sdpi_key_sums(const struct sdpi_attention *a, size_t keys, const void *dk, const void *dv,
+                                         float *dk_sum, float *dv_sum, bool add, void *stream)
+{
+    const size_t count = keys * a->head_dim;
+
+    key_sums_kernel<<<static_cast<unsigned>(divide_up(count, 256)), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+        static_cast<const bf16 *>(dk), static_cast<const bf16 *>(dv), dk_sum, dv_sum, count, add);
+    SDP_CUDA_LAUNCHED("key_sums_kernel");
+    return SDP_OK;
+}
+
+extern "C" enum sdp_status sdpi_key_gradient(const struct sdpi_attention *a, size_t s, size_t h, const float *dk_sum,
+                                             const float *dv_sum, void *dqkv, void *stream)
+{
+    const size_t count = a->length * a->head_dim, row = (a->heads + 2 * a->kv_heads) * a->head_dim;
+    bf16 *const dk = static_cast<bf16 *>(dqkv) + s * a->length * row + (a->heads + h) * a->head_dim;
+    bf16 *const dv = dk + a->kv_heads * a->head_dim;
+
+    key_gradient_kernel<<<static_cast<unsigned>(divide_up(count, 256)), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+        dk_sum, dv_sum, dk, dv, count, a->head_dim, row);
+    SDP_CUDA_LAUNCHED("key_gradient_kernel");
+    return SDP_OK;
 }

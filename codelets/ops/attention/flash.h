@@ -18,6 +18,7 @@ struct sdpi_attention {
     size_t window;            /* keys a query sees, itself included; 0: all up to itself */
     float scale;
     enum sdp_dtype dtype;
+    const int32_t *positions; /* [T], where sequences hold several documents (struct sdp_op_batch), else NULL */
 };
 
 /** out (T, heads * head_dim) and lse (T, heads), the natural logarithm of the sum of exp(scaled scores). */
@@ -33,6 +34,13 @@ enum sdp_status sdpi_flash_backward(const struct sdpi_attention *a, const void *
 enum sdp_status sdpi_lse_by_head(const struct sdpi_attention *a, const float *by_token, float *by_head, void *stream);
 enum sdp_status sdpi_lse_by_token(const struct sdpi_attention *a, const float *by_head, float *by_token,
                                   void *stream);
+
+/** dk_sum, dv_sum (length, head_dim) fp32 = or += the packed bf16 gradients dk, dv of the first `keys` keys. */
+enum sdp_status sdpi_key_sums(const struct sdpi_attention *a, size_t keys, const void *dk, const void *dv, float *dk_sum,
+                              float *dv_sum, bool add, void *stream);
+/** Rounds the sums into the rows of dqkv (bf16): sequence s, key head h. */
+enum sdp_status sdpi_key_gradient(const struct sdpi_attention *a, size_t s, size_t h, const float *dk_sum,
+                                  const float *dv_sum, void *dqkv, void *stream);
 
 #ifdef __cplusplus
 }
