@@ -115,9 +115,6 @@ static enum sdp_status prepare_state(struct run *r, struct sdp_error *err)
 static enum sdp_status prepare(struct run *r, struct sdp_error *err)
 {
     enum sdp_status rc = sdp_job_build_graph(r->job, &r->graph, &r->config, err);
-    if (!rc && r->job->data.packing == SDP_PACKING_PACK) /* until attention is given the starts */
-        rc = sdp_fail_at(err, SDP_INPUT, sdp_job_source(r->job, "/data/packing"), "/data/packing", 0, 0,
-                         "is \"pack\", which cannot be trained with yet: documents of a sequence would see each other");
     if (!rc)
         rc = sdp_dataset_open(r->job, false, r->graph->vocabulary, &r->data, err);
     if (!rc && r->job->data.validation_count > 0)

@@ -238,14 +238,18 @@ static bool text_endswith(struct sdpi_render *r, const struct sdpi_node *at, con
 static bool remove_end(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
                        const struct sdpi_args *args, bool at_start, struct sdpi_value *out)
 {
-    struct sdpi_value found;
+    static const char *const names[] = {"prefix"};
+    struct sdpi_value end;
+    size_t length;
 
-    if (args->count != 1 || !want_text(r, at, &args->items[0]) || !has_end(r, at, self, args, at_start, &found))
+    if (!sdpi_take_args(r, at, args, names, 1, &end) || !want_text(r, at, &end))
         return false;
+    length = end.u.length;
     *out = *self;
-    if (found.u.truth) {
-        out->u.length -= args->items[0].u.length;
-        out->p.text += at_start ? args->items[0].u.length : 0;
+    if (length <= self->u.length &&
+        memcmp(self->p.text + (at_start ? 0 : self->u.length - length), end.p.text, length) == 0) {
+        out->u.length -= length;
+        out->p.text += at_start ? length : 0;
     }
     return true;
 }
