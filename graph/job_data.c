@@ -12,7 +12,8 @@
 
 #define MAX_SEQUENCE ((size_t)1 << 24) /* tokens of a sequence */
 
-static const char *const formats[] = {"synthetic", "tokens", "text", "messages", "alpaca", NULL};
+static const char *const formats[] = {"synthetic", "tokens", "text",
+                                      "messages",  "alpaca", NULL};
 
 /* -- files ------------------------------------------------------------------ */
 
@@ -29,7 +30,8 @@ static bool read_file_name(const struct sdp_json *at, const char *folder, char *
 }
 
 /* A file by its name, or {"path": name, "weight": how often an epoch has its samples}. */
-static bool read_file(const struct sdp_json *at, const char *folder, double *weight, char **out)
+static bool read_file(const struct sdp_json *at, const char *folder, double *weight,
+                      char **out)
 {
     static const char *const keys[] = {"path", "weight", NULL};
     static const char *const no_weight[] = {"path", NULL};
@@ -66,7 +68,8 @@ static bool read_files(const struct sdp_json *data, const char *key, const char 
         if (!read_file(&element, folder, weights ? &weight : NULL, &(*out)[i]))
             return false;
         if (weight > 1e6)
-            return sdp_json_fail(&element, "has the weight %.9g; must be at most 1000000", weight);
+            return sdp_json_fail(&element, "has the weight %.9g; must be at most 1000000",
+                                 weight);
         if (weights)
             (*weights)[i] = weight;
     }
@@ -144,28 +147,32 @@ static bool is_records(const struct sdp_job *job)
 }
 
 /* Refuses a key that belongs to texts and records. */
-static bool only_with_text(const struct sdp_json *at, const char *key, const struct sdp_job *job)
+static bool only_with_text(const struct sdp_json *at, const char *key,
+                           const struct sdp_job *job)
 {
     struct sdp_json member = sdp_json_member(at, key);
 
     if (!sdpi_job_has(at, key) || job->data.format == SDP_DATA_TEXT || is_records(job))
         return true;
-    return sdp_json_fail(&member,
-                         "goes with format \"text\", \"messages\" or \"alpaca\" only, and the "
-                         "format is \"%s\"; leave it out",
-                         formats[job->data.format]);
+    return sdp_json_fail(
+        &member,
+        "goes with format \"text\", \"messages\" or \"alpaca\" only, and the "
+        "format is \"%s\"; leave it out",
+        formats[job->data.format]);
 }
 
-static bool only_with_records(const struct sdp_json *at, const char *key, const struct sdp_job *job)
+static bool only_with_records(const struct sdp_json *at, const char *key,
+                              const struct sdp_job *job)
 {
     struct sdp_json member = sdp_json_member(at, key);
 
     if (!sdpi_job_has(at, key) || is_records(job))
         return true;
-    return sdp_json_fail(&member,
-                         "goes with format \"messages\" or \"alpaca\" only, and the format is "
-                         "\"%s\"; leave it out",
-                         formats[job->data.format]);
+    return sdp_json_fail(
+        &member,
+        "goes with format \"messages\" or \"alpaca\" only, and the format is "
+        "\"%s\"; leave it out",
+        formats[job->data.format]);
 }
 
 /* The checkpoint's folder has a tokenizer, which is then the default. */
@@ -188,9 +195,10 @@ static bool need_tokenizer(const struct sdp_json *at, const struct sdp_job *job)
 
     if (!is_records(job) || checkpoint_has_tokenizer(job))
         return true;
-    return sdp_json_fail(&member,
-                         "is missing; name a tokenizer.json or the folder of a Hugging Face model%s",
-                         job->model.checkpoint ? ", for the checkpoint's folder has none" : "");
+    return sdp_json_fail(
+        &member,
+        "is missing; name a tokenizer.json or the folder of a Hugging Face model%s",
+        job->model.checkpoint ? ", for the checkpoint's folder has none" : "");
 }
 
 static bool read_tokenizer(const struct sdp_json *at, struct sdp_job *job)
@@ -208,10 +216,11 @@ static bool read_tokenizer(const struct sdp_json *at, struct sdp_job *job)
         return true;
     path = sdp_path_join(job->folder, job->data.tokenizer);
     if (!sdp_path_exists(path)) {
-        good = sdp_json_fail(&member,
-                             "there is no file or folder \"%s\"; must be \"bytes\", a tokenizer.json or "
-                             "the folder of a Hugging Face model",
-                             path);
+        good = sdp_json_fail(
+            &member,
+            "there is no file or folder \"%s\"; must be \"bytes\", a tokenizer.json or "
+            "the folder of a Hugging Face model",
+            path);
     } else if (sdp_path_is_folder(path)) {
         inside = sdp_path_join(path, "tokenizer.json");
         good = sdp_path_exists(inside) ||
@@ -248,7 +257,8 @@ static bool read_template(const struct sdp_json *at, struct sdp_job *job)
 
     if (!only_with_records(at, "chat_template", job) ||
         !only_with_records(at, "template_values", job) ||
-        !only_with_records(at, "template_date", job) || !only_with_records(at, "tools", job))
+        !only_with_records(at, "template_date", job) ||
+        !only_with_records(at, "tools", job))
         return false;
     if (sdpi_job_has(at, "chat_template") &&
         !read_file_name(&file, job->folder, &job->data.chat_template))
@@ -304,10 +314,11 @@ static bool read_pack(const struct sdp_json *at, const struct sdp_job *job)
     if (!sdp_json_get_bool(at, "pack", &pack))
         return false;
     if (member.value && is_records(job))
-        return sdp_json_fail(&member,
-                             "does not go with format \"%s\"; whether records share a sequence says "
-                             "\"packing\": \"none\" or \"pack\"",
-                             formats[job->data.format]);
+        return sdp_json_fail(
+            &member,
+            "does not go with format \"%s\"; whether records share a sequence says "
+            "\"packing\": \"none\" or \"pack\"",
+            formats[job->data.format]);
     if (pack)
         return true;
     return sdp_json_fail(&member,
@@ -349,8 +360,8 @@ bool sdpi_job_read_data(const struct sdp_json *root, struct sdp_job *job)
     if (!at.value)
         return sdp_json_missing(root, "data");
     if (!read_format(&at, job) ||
-        !read_files(&at, "train", job->folder, &job->data.train,
-                    &job->data.train_count, &job->data.weights) ||
+        !read_files(&at, "train", job->folder, &job->data.train, &job->data.train_count,
+                    &job->data.weights) ||
         !read_files(&at, "validation", job->folder, &job->data.validation,
                     &job->data.validation_count, NULL) ||
         !check_files(&at, job) || !read_token_dtype(&at, job) ||

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A conversation becomes ids, of which those that the assistant wrote count.
  *
- * Where an answer lies in the rendered text is found with the template itself: what it makes
- * of the messages before the answer, with the prompt for an answer, must be how the whole
- * begins, and the answer follows; what it makes of the messages up to the answer tells where
- * it ends, end-of-turn token included. Two habits of templates are allowed for: a token that
- * ends every whole conversation, and earlier answers without the thinking that the last one
- * has. A template with {% generation %} says it itself. Anything else is refused: a mask that
- * is wrong trains on the wrong text unnoticed.
+ * Where an answer lies in the rendered text is found with the template itself: what it
+ * makes of the messages before the answer, with the prompt for an answer, must be how the
+ * whole begins, and the answer follows; what it makes of the messages up to the answer
+ * tells where it ends, end-of-turn token included. Two habits of templates are allowed
+ * for: a token that ends every whole conversation, and earlier answers without the
+ * thinking that the last one has. A template with {% generation %} says it itself.
+ * Anything else is refused: a mask that is wrong trains on the wrong text unnoticed.
  *
- * The whole is encoded at once, for pieces could be encoded differently; an id counts if any
- * of its text is of an answer. */
+ * The whole is encoded at once, for pieces could be encoded differently; an id counts if
+ * any of its text is of an answer. */
 #include "model/data/data_internal.h"
 
 #include <stdlib.h>
@@ -26,9 +26,11 @@ struct span {
     size_t first, last; /* bytes of the whole */
 };
 
-/* -- rendering --------------------------------------------------------------------------- */
+/* -- rendering
+ * --------------------------------------------------------------------------- */
 
-static enum sdp_status render(struct chat *c, size_t count, bool prompt, struct sdp_template_text *out)
+static enum sdp_status render(struct chat *c, size_t count, bool prompt,
+                              struct sdp_template_text *out)
 {
     json_t *some = c->messages;
     struct sdp_error own = SDP_ERROR_INIT;
@@ -51,12 +53,14 @@ static enum sdp_status render(struct chat *c, size_t count, bool prompt, struct 
     return status;
 }
 
-static bool begins_with(const char *text, size_t length, const char *start, size_t start_length)
+static bool begins_with(const char *text, size_t length, const char *start,
+                        size_t start_length)
 {
     return start_length <= length && memcmp(text, start, start_length) == 0;
 }
 
-/* -- where an answer lies ------------------------------------------------------------------ */
+/* -- where an answer lies
+ * ------------------------------------------------------------------ */
 
 /* The longest end of x that y begins with. */
 static size_t overlap(const char *x, size_t x_length, const char *y, size_t y_length)
@@ -88,31 +92,35 @@ static bool holds_content(const char *text, size_t length, const json_t *message
 
     while (said_length > 0 && strchr(" \t\r\n", said[said_length - 1]))
         said_length--;
-    while (tail < SDP_MIN(said_length, (size_t)16) && said[said_length - 1 - tail] != '\n')
+    while (tail < SDP_MIN(said_length, (size_t)16) &&
+           said[said_length - 1 - tail] != '\n')
         tail++;
     return tail > 0 && memmem(text, length, said + said_length - tail, tail);
 }
 
 /* Where an answer that begins at `first` ends, given the text up to its end. */
-static bool find_end(const struct chat *c, size_t turn, const struct sdp_template_text *upto, size_t first,
-                     size_t *last)
+static bool find_end(const struct chat *c, size_t turn,
+                     const struct sdp_template_text *upto, size_t first, size_t *last)
 {
     const json_t *eos_value = json_object_get(c->e->variables, "eos_token");
     const char *eos = json_string_value(eos_value);
     size_t eos_length = json_string_length(eos_value), found;
 
     *last = upto->length;
-    if (turn + 1 == json_array_size(c->messages) || begins_with(c->whole.text, c->whole.length, upto->text, upto->length)) {
+    if (turn + 1 == json_array_size(c->messages) ||
+        begins_with(c->whole.text, c->whole.length, upto->text, upto->length)) {
         *last = SDP_MIN(upto->length, c->whole.length);
         return true;
     }
     if (eos_length > 0 && upto->length > first + eos_length &&
         memcmp(upto->text + upto->length - eos_length, eos, eos_length) == 0 &&
-        begins_with(c->whole.text, c->whole.length, upto->text, upto->length - eos_length)) {
+        begins_with(c->whole.text, c->whole.length, upto->text,
+                    upto->length - eos_length)) {
         *last = upto->length - eos_length;
         return true;
     }
-    if (upto->length < first || !begins_with(c->whole.text, c->whole.length, upto->text, first))
+    if (upto->length < first ||
+        !begins_with(c->whole.text, c->whole.length, upto->text, first))
         return false;
     found = overlap(upto->text + first, upto->length - first, c->whole.text + first,
                     SDP_MIN(c->whole.length - first, upto->length - first));
@@ -131,12 +139,16 @@ static enum sdp_status find_turn(struct chat *c, size_t turn, struct span *out)
     if (status == SDP_OK) {
         out->first = before.length;
         good = begins_with(c->whole.text, c->whole.length, before.text, before.length) &&
-               find_end(c, turn, &upto, before.length, &out->last) && out->last >= out->first;
+               find_end(c, turn, &upto, before.length, &out->last) &&
+               out->last >= out->first;
         if (!good)
             status = sdp_fail(c->err, SDP_INPUT,
-                              "/messages/%zu: the chat template writes this answer otherwise when more messages "
-                              "follow, so what to train on cannot be told; end the conversation here, or mark the "
-                              "answers with {%% generation %%} in a template of your own (data.chat_template)",
+                              "/messages/%zu: the chat template writes this answer "
+                              "otherwise when more messages "
+                              "follow, so what to train on cannot be told; end the "
+                              "conversation here, or mark the "
+                              "answers with {%% generation %%} in a template of your own "
+                              "(data.chat_template)",
                               turn);
     }
     sdp_template_text_free(&before);
@@ -160,7 +172,8 @@ static enum sdp_status find_spans(struct chat *c, struct span **out, size_t *cou
     if (sdp_template_has_generation(c->e->template)) {
         *out = sdp_xcalloc(c->whole.span_count + 1, sizeof **out);
         for (size_t i = 0; i < c->whole.span_count; i++)
-            (*out)[(*count)++] = (struct span){c->whole.spans[i].first, c->whole.spans[i].last};
+            (*out)[(*count)++] =
+                (struct span){c->whole.spans[i].first, c->whole.spans[i].last};
         return SDP_OK;
     }
     *out = sdp_xcalloc(messages + 1, sizeof **out);
@@ -173,11 +186,14 @@ static enum sdp_status find_spans(struct chat *c, struct span **out, size_t *cou
     return status;
 }
 
-/* -- ids ------------------------------------------------------------------------------------- */
+/* -- ids
+ * -------------------------------------------------------------------------------------
+ */
 
-/* How many ids of the whole are ids of its first `length` bytes; *exact: the last of them ends there. */
-static enum sdp_status ids_before(const struct chat *c, size_t length, struct sdpi_sample *out, size_t *count,
-                                  bool *exact)
+/* How many ids of the whole are ids of its first `length` bytes; *exact: the last of them
+ * ends there. */
+static enum sdp_status ids_before(const struct chat *c, size_t length,
+                                  struct sdpi_sample *out, size_t *count, bool *exact)
 {
     enum sdp_status status = SDP_OK;
 
@@ -191,13 +207,15 @@ static enum sdp_status ids_before(const struct chat *c, size_t length, struct sd
     out->part.count = 0;
     status = sdpi_encode(c->e, c->whole.text, length, false, &out->part, c->err);
     *count = 0;
-    while (*count < SDP_MIN(out->part.count, out->ids.count) && out->part.ids[*count] == out->ids.ids[*count])
+    while (*count < SDP_MIN(out->part.count, out->ids.count) &&
+           out->part.ids[*count] == out->ids.ids[*count])
         ++*count;
     *exact = *count == out->part.count;
     return status;
 }
 
-static enum sdp_status count_span(const struct chat *c, const struct span *span, struct sdpi_sample *out)
+static enum sdp_status count_span(const struct chat *c, const struct span *span,
+                                  struct sdpi_sample *out)
 {
     size_t first = 0, last = 0;
     bool exact = true;
@@ -223,7 +241,8 @@ static enum sdp_status make_sample(struct chat *c, struct sdpi_sample *out)
         status = find_spans(c, &spans, &count);
     out->ids.count = 0;
     if (status == SDP_OK)
-        status = sdpi_encode(c->e, c->whole.text, c->whole.length, false, &out->ids, c->err);
+        status =
+            sdpi_encode(c->e, c->whole.text, c->whole.length, false, &out->ids, c->err);
     if (status == SDP_OK) {
         sdpi_sample_counts(out, 0, false);
         for (size_t i = 0; status == SDP_OK && i < count; i++)
@@ -234,14 +253,15 @@ static enum sdp_status make_sample(struct chat *c, struct sdpi_sample *out)
     return status;
 }
 
-enum sdp_status sdpi_chat_sample(const struct sdpi_encoder *e, json_t *messages, json_t *tools,
-                                 struct sdpi_sample *out, struct sdp_error *err)
+enum sdp_status sdpi_chat_sample(const struct sdpi_encoder *e, json_t *messages,
+                                 json_t *tools, struct sdpi_sample *out,
+                                 struct sdp_error *err)
 {
     struct chat c = {.e = e, .messages = messages, .err = err};
     enum sdp_status status;
 
-    /* A copy of the object only: its values are shared by threads, so none of them may change its
-     * count of references here. */
+    /* A copy of the object only: its values are shared by threads, so none of them may
+     * change its count of references here. */
     c.variables = json_deep_copy(e->variables);
     if (tools)
         json_object_set(c.variables, "tools", tools);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The files of a job as one stream of sequences. Which sequence comes when follows from the seed
- * and its number in the stream alone (shuffle.h), so nothing has to be kept between steps, and any
- * number of ranks and threads see the same stream. Files must not change while they are open:
- * they are checked once, at the start. Validation data is never shuffled.
+/* The files of a job as one stream of sequences. Which sequence comes when follows from
+ * the seed and its number in the stream alone (shuffle.h), so nothing has to be kept
+ * between steps, and any number of ranks and threads see the same stream. Files must not
+ * change while they are open: they are checked once, at the start. Validation data is
+ * never shuffled.
  *
- * An epoch takes round(weight * sequences) sequences of each file. A file whose weight is not 1
- * goes on in the next epoch where this one stopped, so that all of its sequences come equally
- * often, in an order that is new each time it begins again. */
+ * An epoch takes round(weight * sequences) sequences of each file. A file whose weight is
+ * not 1 goes on in the next epoch where this one stopped, so that all of its sequences
+ * come equally often, in an order that is new each time it begins again. */
 #include "model/data/dataset.h"
 
 #include "graph/base/log.h"
@@ -39,11 +40,12 @@ struct sdp_dataset {
     struct part *parts;
     size_t part_count;
     size_t sequences;
-    uint64_t names;          /* hash of the files' names */
+    uint64_t names;        /* hash of the files' names */
     char fingerprint[128]; /* as long as a checkpoint's */
 };
 
-static const char *const formats[] = {"synthetic", "tokens", "text", "messages", "alpaca"};
+static const char *const formats[] = {"synthetic", "tokens", "text", "messages",
+                                      "alpaca"};
 
 /* -- messages -------------------------------------------------------------------- */
 
@@ -53,16 +55,18 @@ static const char *plural(size_t count)
 }
 
 /* An incomplete last sequence of each stream is dropped. */
-static void tell_dropped(const struct sdp_dataset *data, const struct sdpi_facts *facts, const char *what)
+static void tell_dropped(const struct sdp_dataset *data, const struct sdpi_facts *facts,
+                         const char *what)
 {
     if (facts->left_ids > 0)
         sdp_info("%s data: the last %zu ids of %zu of %zu files make no full sequence of "
                  "%zu and are left out",
-                 what, facts->left_ids, facts->left_files, data->part_count, data->length);
+                 what, facts->left_ids, facts->left_files, data->part_count,
+                 data->length);
 }
 
-static void tell_samples(const struct sdp_job *job, const struct sdp_dataset *data, const struct sdpi_facts *facts,
-                         const char *what)
+static void tell_samples(const struct sdp_job *job, const struct sdp_dataset *data,
+                         const struct sdpi_facts *facts, const char *what)
 {
     static const char *const done[] = {"truncated", "split", "left out", ""};
     double places = (double)data->length;
@@ -72,19 +76,24 @@ static void tell_samples(const struct sdp_job *job, const struct sdp_dataset *da
         return;
     for (size_t p = 0; p < data->part_count; p++)
         sequences += data->parts[p].source.sequences;
-    sdp_info("%s data: %zu samples in %zu file%s make %zu sequences of %zu, %.1f %% of them filled; %.1f %% of the "
+    sdp_info("%s data: %zu samples in %zu file%s make %zu sequences of %zu, %.1f %% of "
+             "them filled; %.1f %% of the "
              "tokens are targets%s%s",
-             what, facts->samples, data->part_count, plural(data->part_count), sequences, data->length,
-             sequences ? 100.0 * (double)facts->inputs / (places * (double)sequences) : 0.0,
+             what, facts->samples, data->part_count, plural(data->part_count), sequences,
+             data->length,
+             sequences ? 100.0 * (double)facts->inputs / (places * (double)sequences)
+                       : 0.0,
              facts->inputs ? 100.0 * (double)facts->targets / (double)facts->inputs : 0.0,
              data->encoder.template ? "; chat template: " : "",
              data->encoder.template ? data->encoder.template_name : "");
     if (facts->too_long > 0)
-        sdp_info("%s data: %zu sample%s longer than a sequence %s %s (data.too_long)", what, facts->too_long,
-                 plural(facts->too_long), facts->too_long == 1 ? "was" : "were", done[job->data.too_long]);
+        sdp_info("%s data: %zu sample%s longer than a sequence %s %s (data.too_long)",
+                 what, facts->too_long, plural(facts->too_long),
+                 facts->too_long == 1 ? "was" : "were", done[job->data.too_long]);
     if (facts->without_target > 0)
-        sdp_info("%s data: %zu sample%s without any target %s left out", what, facts->without_target,
-                 plural(facts->without_target), facts->without_target == 1 ? "was" : "were");
+        sdp_info("%s data: %zu sample%s without any target %s left out", what,
+                 facts->without_target, plural(facts->without_target),
+                 facts->without_target == 1 ? "was" : "were");
 }
 
 /* -- opening ------------------------------------------------------------------------ */
@@ -99,7 +108,8 @@ static enum sdp_status check_vocabulary(size_t vocabulary, struct sdp_error *err
 }
 
 /* Bytes need a vocabulary for them. */
-static enum sdp_status check_bytes(const struct sdp_job *job, const struct sdp_dataset *data, struct sdp_error *err)
+static enum sdp_status check_bytes(const struct sdp_job *job,
+                                   const struct sdp_dataset *data, struct sdp_error *err)
 {
     if (data->encoder.tokenizer || data->vocabulary >= SDP_BYTES_VOCABULARY)
         return SDP_OK;
@@ -120,10 +130,12 @@ static bool ends_in(const char *path, const char *end)
 static bool is_records(const struct sdp_job *job, const char *path)
 {
     return job->data.format == SDP_DATA_MESSAGES || job->data.format == SDP_DATA_ALPACA ||
-           (job->data.format == SDP_DATA_TEXT && (ends_in(path, ".jsonl") || ends_in(path, ".ndjson")));
+           (job->data.format == SDP_DATA_TEXT &&
+            (ends_in(path, ".jsonl") || ends_in(path, ".ndjson")));
 }
 
-static enum sdp_status open_part(const struct sdp_job *job, struct sdp_dataset *data, const char *path, double weight,
+static enum sdp_status open_part(const struct sdp_job *job, struct sdp_dataset *data,
+                                 const char *path, double weight,
                                  struct sdpi_facts *facts, struct sdp_error *err)
 {
     size_t number = data->part_count++;
@@ -132,9 +144,11 @@ static enum sdp_status open_part(const struct sdp_job *job, struct sdp_dataset *
     enum sdp_status status;
 
     if (is_records(job, path))
-        status = sdpi_documents_open(job, path, &data->encoder, number, &part->source, facts, err);
+        status = sdpi_documents_open(job, path, &data->encoder, number, &part->source,
+                                     facts, err);
     else
-        status = sdpi_stream_open(job, path, &data->encoder, data->vocabulary, &part->source, facts, err);
+        status = sdpi_stream_open(job, path, &data->encoder, data->vocabulary,
+                                  &part->source, facts, err);
     if (status != SDP_OK)
         return status;
     part->take = part->source.sequences;
@@ -168,7 +182,8 @@ static enum sdp_status open_files(const struct sdp_job *job, bool validation,
     tell_samples(job, data, &facts, what);
     if (data->sequences == 0)
         return sdp_fail_at(err, SDP_INPUT, paths[0], NULL, 0, 0,
-                           "holds nothing to train on: of %zu samples %zu were too long and %zu had no target",
+                           "holds nothing to train on: of %zu samples %zu were too long "
+                           "and %zu had no target",
                            facts.samples, facts.too_long, facts.without_target);
     return SDP_OK;
 }
@@ -187,20 +202,22 @@ static void make_fingerprint(const struct sdp_job *job, struct sdp_dataset *data
     if (data->format == SDP_DATA_SYNTHETIC)
         hash = add_size(add_size(hash, data->vocabulary), data->repeat);
     else
-        hash = add_size(hash, (size_t)job->data.too_long * 64 + (size_t)job->data.packing * 8 +
-                                  (size_t)job->data.pass_tools * 2 + job->data.append_eos);
+        hash = add_size(hash,
+                        (size_t)job->data.too_long * 64 + (size_t)job->data.packing * 8 +
+                            (size_t)job->data.pass_tools * 2 + job->data.append_eos);
     for (size_t i = 0; i < SDP_FIELD_COUNT; i++)
-        hash = sdp_random_key(add_size(hash, i), job->data.fields[i] ? job->data.fields[i] : "");
+        hash = sdp_random_key(add_size(hash, i),
+                              job->data.fields[i] ? job->data.fields[i] : "");
     for (size_t p = 0; p < data->part_count; p++)
         hash = add_size(add_size(hash, data->parts[p].source.hash), data->parts[p].take);
     snprintf(data->fingerprint, sizeof data->fingerprint,
              "%s, %zu files, sequence length %zu, %s%s, %016llx", formats[data->format],
-             data->part_count, data->length, job->data.packing ? "packed, " : "", data->shuffle ? "shuffled" : "in order",
-             (unsigned long long)hash);
+             data->part_count, data->length, job->data.packing ? "packed, " : "",
+             data->shuffle ? "shuffled" : "in order", (unsigned long long)hash);
 }
 
-static enum sdp_status open_data(const struct sdp_job *job, bool validation, struct sdp_dataset *data,
-                                 struct sdp_error *err)
+static enum sdp_status open_data(const struct sdp_job *job, bool validation,
+                                 struct sdp_dataset *data, struct sdp_error *err)
 {
     enum sdp_status status;
 
@@ -217,6 +234,10 @@ static enum sdp_status open_data(const struct sdp_job *job, bool validation, str
         if (status != SDP_OK)
             return status;
     }
+    if (job->data.append_eos && data->format == SDP_DATA_TEXT &&
+        data->encoder.tokenizer && data->encoder.eos < 0)
+        sdp_info("the tokenizer's folder names no eos_token: records of texts end "
+                 "without one");
     data->encoder.room = &data->room;
     return open_files(job, validation, data, err);
 }
@@ -272,7 +293,8 @@ const char *sdp_dataset_fingerprint(const struct sdp_dataset *data)
 }
 
 /* Ids of a synthetic sequence: a function of the seed and the number of the id. */
-static size_t make_ids(const struct sdp_dataset *data, uint64_t index, const struct sdpi_sequence *to)
+static size_t make_ids(const struct sdp_dataset *data, uint64_t index,
+                       const struct sdpi_sequence *to)
 {
     uint64_t key = sdp_random_u64(sdp_random_key(data->seed, "synthetic"),
                                   data->repeat ? index % data->repeat : index);
@@ -311,7 +333,8 @@ static size_t find_part(const struct sdp_dataset *data, size_t sequence)
 }
 
 /* Which sequence of its file the k-th one of an epoch is. */
-static size_t choose(const struct sdp_dataset *data, size_t number, uint64_t epoch, size_t k)
+static size_t choose(const struct sdp_dataset *data, size_t number, uint64_t epoch,
+                     size_t k)
 {
     const struct part *part = &data->parts[number];
     uint64_t count = part->source.sequences, drawn = epoch * part->take + k;
@@ -320,8 +343,9 @@ static size_t choose(const struct sdp_dataset *data, size_t number, uint64_t epo
         return k;
     if (!data->shuffle)
         return (size_t)(drawn % count);
-    return (size_t)sdp_shuffle(sdp_random_u64(sdp_random_key(data->seed, "weights"), number), drawn / count, count,
-                               drawn % count);
+    return (size_t)sdp_shuffle(
+        sdp_random_u64(sdp_random_key(data->seed, "weights"), number), drawn / count,
+        count, drawn % count);
 }
 
 size_t sdp_dataset_sequence(const struct sdp_dataset *data, uint64_t index, int32_t *ids,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A JSONL file as source: a first pass finds its lines, a second one reads and encodes all
- * records on all cores, which tells what is wrong and how long each is; then their pieces
- * are laid out in sequences. The file stays mapped; ids are kept as far as memory that was
- * set aside for them goes, else a record is encoded again when its sequence is asked for,
- * with the same result. */
+/* A JSONL file as source: a first pass finds its lines, a second one reads and encodes
+ * all records on all cores, which tells what is wrong and how long each is; then their
+ * pieces are laid out in sequences. The file stays mapped; ids are kept as far as memory
+ * that was set aside for them goes, else a record is encoded again when its sequence is
+ * asked for, with the same result. */
 #include "model/data/data_internal.h"
 
 #include "graph/base/log.h"
@@ -19,7 +19,8 @@ struct document {
     uint32_t ids;
     uint32_t targets; /* of the ids that are used */
     uint32_t *kept;   /* ids with COUNTS, or NULL */
-    uint8_t *empty;   /* of a split one: a bit for each piece without target; or NULL: none */
+    uint8_t
+        *empty; /* of a split one: a bit for each piece without target; or NULL: none */
 };
 
 struct documents {
@@ -32,12 +33,15 @@ struct documents {
     struct sdpi_layout layout;
 };
 
-/* -- reading a document --------------------------------------------------------------------- */
+/* -- reading a document
+ * --------------------------------------------------------------------- */
 
-static enum sdp_status read_document(const struct documents *d, const struct document *document,
+static enum sdp_status read_document(const struct documents *d,
+                                     const struct document *document,
                                      struct sdpi_sample *sample, struct sdp_error *err)
 {
-    return sdpi_record_sample(&d->how, d->path, document->line, (const char *)d->map.data + document->offset,
+    return sdpi_record_sample(&d->how, d->path, document->line,
+                              (const char *)d->map.data + document->offset,
                               document->length, sample, err);
 }
 
@@ -50,17 +54,20 @@ static size_t count_targets(const struct sdpi_sample *sample, size_t first, size
     return targets;
 }
 
-static void keep(const struct documents *d, struct document *document, const struct sdpi_sample *sample)
+static void keep(const struct documents *d, struct document *document,
+                 const struct sdpi_sample *sample)
 {
     if (!sdpi_may_keep(d->how.encoder, sample->ids.count * sizeof *document->kept))
         return;
     document->kept = sdp_xcalloc(sample->ids.count, sizeof *document->kept);
     for (size_t i = 0; i < sample->ids.count; i++)
-        document->kept[i] = (uint32_t)sample->ids.ids[i] | (sample->counts[i] ? COUNTS : 0);
+        document->kept[i] =
+            (uint32_t)sample->ids.ids[i] | (sample->counts[i] ? COUNTS : 0);
 }
 
 /* Targets of a document in pieces of a sequence each; notes the pieces that have none. */
-static void mark_pieces(const struct documents *d, struct document *document, const struct sdpi_sample *sample)
+static void mark_pieces(const struct documents *d, struct document *document,
+                        const struct sdpi_sample *sample)
 {
     size_t inputs = sample->ids.count - 1, pieces = (inputs + d->length - 1) / d->length;
 
@@ -77,16 +84,19 @@ static void mark_pieces(const struct documents *d, struct document *document, co
     }
 }
 
-static enum sdp_status fail_long(const struct documents *d, const struct document *document, size_t ids,
+static enum sdp_status fail_long(const struct documents *d,
+                                 const struct document *document, size_t ids,
                                  struct sdp_error *err)
 {
     return sdp_fail_at(err, SDP_INPUT, d->path, NULL, (int)document->line, 0,
-                       "has %zu tokens; a sequence of %zu holds %zu of a document. data.too_long can be \"truncate\", "
+                       "has %zu tokens; a sequence of %zu holds %zu of a document. "
+                       "data.too_long can be \"truncate\", "
                        "\"split\" or \"drop\"",
                        ids, d->length, d->length + 1);
 }
 
-static enum sdp_status measure(void *arg, size_t item, struct sdpi_sample *sample, struct sdp_error *err)
+static enum sdp_status measure(void *arg, size_t item, struct sdpi_sample *sample,
+                               struct sdp_error *err)
 {
     struct documents *d = arg;
     struct document *document = &d->documents[item];
@@ -112,7 +122,8 @@ static enum sdp_status measure(void *arg, size_t item, struct sdpi_sample *sampl
     return SDP_OK;
 }
 
-/* -- opening ------------------------------------------------------------------------------------ */
+/* -- opening
+ * ------------------------------------------------------------------------------------ */
 
 static enum sdp_status find_lines(struct documents *d, struct sdp_error *err)
 {
@@ -121,33 +132,40 @@ static enum sdp_status find_lines(struct documents *d, struct sdp_error *err)
 
     while (sdpi_next_line(&d->map, &at, &number, &line, &length)) {
         if (length > SDPI_MAX_LINE || number > INT32_MAX || d->count == INT32_MAX)
-            return sdp_fail_at(err, SDP_INPUT, d->path, NULL, (int)SDP_MIN(number, (size_t)INT32_MAX), 0,
-                               length > SDPI_MAX_LINE ? "the line has %zu bytes; a record may have at most %zu"
-                                                      : "the file has more lines than can be counted (%zu, %zu)",
-                               length, SDPI_MAX_LINE);
+            return sdp_fail_at(
+                err, SDP_INPUT, d->path, NULL, (int)SDP_MIN(number, (size_t)INT32_MAX), 0,
+                length > SDPI_MAX_LINE
+                    ? "the line has %zu bytes; a record may have at most %zu"
+                    : "the file has more lines than can be counted (%zu, %zu)",
+                length, SDPI_MAX_LINE);
         if (d->count == room) {
             room = room * 2 + 256;
             d->documents = sdp_xrealloc(d->documents, room * sizeof *d->documents);
         }
-        d->documents[d->count++] = (struct document){
-            .offset = (size_t)(line - (const char *)d->map.data), .length = (uint32_t)length, .line = (uint32_t)number};
+        d->documents[d->count++] =
+            (struct document){.offset = (size_t)(line - (const char *)d->map.data),
+                              .length = (uint32_t)length,
+                              .line = (uint32_t)number};
     }
     if (d->count == 0)
-        return sdp_fail_at(err, SDP_INPUT, d->path, NULL, 0, 0, "has no records; each line should hold one");
+        return sdp_fail_at(err, SDP_INPUT, d->path, NULL, 0, 0,
+                           "has no records; each line should hold one");
     return SDP_OK;
 }
 
-static void add_piece(struct sdpi_piece **pieces, size_t *count, size_t *room, size_t document, size_t first,
-                      size_t inputs)
+static void add_piece(struct sdpi_piece **pieces, size_t *count, size_t *room,
+                      size_t document, size_t first, size_t inputs)
 {
     if (*count == *room) {
         *room = *room * 2 + 256;
         *pieces = sdp_xrealloc(*pieces, *room * sizeof **pieces);
     }
-    (*pieces)[(*count)++] = (struct sdpi_piece){(uint32_t)document, (uint32_t)first, (uint32_t)inputs};
+    (*pieces)[(*count)++] =
+        (struct sdpi_piece){(uint32_t)document, (uint32_t)first, (uint32_t)inputs};
 }
 
-static struct sdpi_piece *make_pieces(const struct documents *d, size_t *count, struct sdpi_facts *facts)
+static struct sdpi_piece *make_pieces(const struct documents *d, size_t *count,
+                                      struct sdpi_facts *facts)
 {
     struct sdpi_piece *pieces = NULL;
     size_t room = 0;
@@ -172,7 +190,8 @@ static struct sdpi_piece *make_pieces(const struct documents *d, size_t *count, 
             size_t p = first / d->length;
 
             if (!document->empty || !(document->empty[p / 8] >> p % 8 & 1))
-                add_piece(&pieces, count, &room, i, first, SDP_MIN(d->length, inputs - first));
+                add_piece(&pieces, count, &room, i, first,
+                          SDP_MIN(d->length, inputs - first));
         }
     }
     return pieces;
@@ -186,14 +205,17 @@ static uint64_t hash_documents(const struct documents *d)
     uint64_t hash = sdp_random_u64(d->map.size, d->count);
 
     for (size_t i = 0; i < d->count; i++)
-        hash = sdp_random_u64(hash, (uint64_t)d->documents[i].ids << 32 | d->documents[i].targets);
+        hash = sdp_random_u64(hash, (uint64_t)d->documents[i].ids << 32 |
+                                        d->documents[i].targets);
     return sdp_random_u64(hash, d->layout.sequences);
 }
 
-static void set_fields(const struct sdp_job *job, const struct sdpi_encoder *e, struct sdpi_records *how)
+static void set_fields(const struct sdp_job *job, const struct sdpi_encoder *e,
+                       struct sdpi_records *how)
 {
-    static const char *const usual[] = {"text",  "messages",    "role",  "content", "system",
-                                        "tools", "instruction", "input", "output"};
+    static const char *const usual[] = {"text",        "messages", "role",
+                                        "content",     "system",   "tools",
+                                        "instruction", "input",    "output"};
 
     how->encoder = e;
     how->format = job->data.format;
@@ -205,8 +227,9 @@ static void set_fields(const struct sdp_job *job, const struct sdpi_encoder *e, 
     }
 }
 
-enum sdp_status sdpi_documents_open(const struct sdp_job *job, const char *path, const struct sdpi_encoder *e,
-                                    size_t number, struct sdpi_source *out, struct sdpi_facts *facts,
+enum sdp_status sdpi_documents_open(const struct sdp_job *job, const char *path,
+                                    const struct sdpi_encoder *e, size_t number,
+                                    struct sdpi_source *out, struct sdpi_facts *facts,
                                     struct sdp_error *err)
 {
     struct documents *d = sdp_xcalloc(1, sizeof *d);
@@ -227,8 +250,9 @@ enum sdp_status sdpi_documents_open(const struct sdp_job *job, const char *path,
     if (status != SDP_OK)
         return status;
     pieces = make_pieces(d, &count, facts);
-    sdpi_layout_make(pieces, count, d->length, job->data.packing == SDP_PACKING_PACK, job->data.shuffle,
-                     sdp_random_u64(job->data.seed, number), &d->layout);
+    sdpi_layout_make(pieces, count, d->length, job->data.packing == SDP_PACKING_PACK,
+                     job->data.shuffle, sdp_random_u64(job->data.seed, number),
+                     &d->layout);
     facts->samples += d->count;
     facts->inputs += d->layout.inputs;
     out->sequences = d->layout.sequences;
@@ -253,11 +277,14 @@ static void close_documents(void *self)
     free(d);
 }
 
-/* -- sequences -------------------------------------------------------------------------------------- */
+/* -- sequences
+ * --------------------------------------------------------------------------------------
+ */
 
 /* One piece at places at .. at+count-1; returns its targets. */
-static size_t place_piece(const struct documents *d, const struct sdpi_piece *piece, size_t at,
-                          const struct sdpi_sequence *to, struct sdpi_sample *sample)
+static size_t place_piece(const struct documents *d, const struct sdpi_piece *piece,
+                          size_t at, const struct sdpi_sequence *to,
+                          struct sdpi_sample *sample)
 {
     const struct document *document = &d->documents[piece->document];
     size_t targets = 0;
@@ -287,16 +314,18 @@ static size_t place_piece(const struct documents *d, const struct sdpi_piece *pi
 }
 
 /* Encodes a document whose ids are not kept. Files do not change while they are open. */
-static bool load(const struct documents *d, const struct document *document, struct sdpi_sample *sample)
+static bool load(const struct documents *d, const struct document *document,
+                 struct sdpi_sample *sample)
 {
     struct sdp_error err = SDP_ERROR_INIT;
 
     if (document->kept)
         return true;
-    if (read_document(d, document, sample, &err) == SDP_OK && sample->ids.count == document->ids)
+    if (read_document(d, document, sample, &err) == SDP_OK &&
+        sample->ids.count == document->ids)
         return true;
-    sdp_warn("%s:%lu: the record has changed while the file is in use; it is left out", d->path,
-             (unsigned long)document->line);
+    sdp_warn("%s:%lu: the record has changed while the file is in use; it is left out",
+             d->path, (unsigned long)document->line);
     return false;
 }
 
@@ -315,7 +344,8 @@ static size_t fill(const void *self, size_t index, const struct sdpi_sequence *t
         targets += place_piece(d, piece, at, to, &sample);
         at += piece->count;
     }
-    for (size_t i = at; i < to->length; i++) { /* padding: a document that counts nothing */
+    for (size_t i = at; i < to->length;
+         i++) { /* padding: a document that counts nothing */
         to->ids[i] = 0;
         to->targets[i] = -1;
         to->positions[i] = (int32_t)(i - at);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-
-/* -- ids ------------------------------------------------------------------------------- */
+/* -- ids -------------------------------------------------------------------------------
+ */
 
 void sdpi_ids_reserve(struct sdp_ids *ids, size_t more)
 {
@@ -20,8 +20,8 @@ void sdpi_ids_reserve(struct sdp_ids *ids, size_t more)
     ids->ids = sdp_xrealloc(ids->ids, ids->room * sizeof *ids->ids);
 }
 
-enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size_t length, bool add_special,
-                            struct sdp_ids *out, struct sdp_error *err)
+enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size_t length,
+                            bool add_special, struct sdp_ids *out, struct sdp_error *err)
 {
     size_t first = out->count;
     enum sdp_status status;
@@ -38,7 +38,8 @@ enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size
     for (size_t i = first; i < out->count; i++)
         if (out->ids[i] < 0 || (size_t)out->ids[i] >= e->vocabulary)
             return sdp_fail(err, SDP_INPUT,
-                            "the tokenizer gives the id %ld, but the model's vocabulary has only the ids 0 to %zu; "
+                            "the tokenizer gives the id %ld, but the model's vocabulary "
+                            "has only the ids 0 to %zu; "
                             "the tokenizer must be the model's own",
                             (long)out->ids[i], e->vocabulary - 1);
     return SDP_OK;
@@ -80,24 +81,28 @@ void sdpi_sample_counts(struct sdpi_sample *sample, size_t from, bool value)
 {
     if (sample->ids.count > sample->room) {
         sample->room = sample->ids.count + sample->ids.count / 2;
-        sample->counts = sdp_xrealloc(sample->counts, sample->room * sizeof *sample->counts);
+        sample->counts =
+            sdp_xrealloc(sample->counts, sample->room * sizeof *sample->counts);
     }
     for (size_t i = from; i < sample->ids.count; i++)
         sample->counts[i] = value;
 }
 
-/* -- the tokenizer's folder ---------------------------------------------------------------- */
+/* -- the tokenizer's folder
+ * ---------------------------------------------------------------- */
 
 /* The text of a special token: a string, or an object with its content. */
 static const char *token_text(const json_t *value)
 {
-    return json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    return json_string_value(json_is_object(value) ? json_object_get(value, "content")
+                                                   : value);
 }
 
 static void take_tokens(struct sdpi_encoder *e, const json_t *config)
 {
-    static const char *const names[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
-                                        "pad_token", "cls_token", "mask_token", NULL};
+    static const char *const names[] = {"bos_token",  "eos_token", "unk_token",
+                                        "sep_token",  "pad_token", "cls_token",
+                                        "mask_token", NULL};
 
     for (size_t i = 0; names[i]; i++) {
         const char *text = token_text(json_object_get(config, names[i]));
@@ -129,7 +134,8 @@ static const char *template_text(const json_t *config)
     return json_string_value(value);
 }
 
-static enum sdp_status take_template(struct sdpi_encoder *e, const char *text, size_t length, char *name_take,
+static enum sdp_status take_template(struct sdpi_encoder *e, const char *text,
+                                     size_t length, char *name_take,
                                      struct sdp_error *err)
 {
     e->template_name = name_take;
@@ -137,7 +143,8 @@ static enum sdp_status take_template(struct sdpi_encoder *e, const char *text, s
     return sdp_template_parse(text, length, name_take, &e->template, err);
 }
 
-static enum sdp_status read_template_file(struct sdpi_encoder *e, const char *path, struct sdp_error *err)
+static enum sdp_status read_template_file(struct sdpi_encoder *e, const char *path,
+                                          struct sdp_error *err)
 {
     size_t size = 0;
     char *text = NULL;
@@ -149,8 +156,10 @@ static enum sdp_status read_template_file(struct sdpi_encoder *e, const char *pa
     return status;
 }
 
-/* Special tokens, and the template where none was read yet, from one JSON file of the folder. */
-static enum sdp_status read_config(struct sdpi_encoder *e, const char *folder, const char *name, bool wants_template,
+/* Special tokens, and the template where none was read yet, from one JSON file of the
+ * folder. */
+static enum sdp_status read_config(struct sdpi_encoder *e, const char *folder,
+                                   const char *name, bool wants_template,
                                    struct sdp_error *err)
 {
     char *path = sdp_path_join(folder, name);
@@ -165,17 +174,20 @@ static enum sdp_status read_config(struct sdpi_encoder *e, const char *folder, c
             status = SDP_INPUT;
         if (status == SDP_OK)
             take_tokens(e, document);
-        text = status == SDP_OK && wants_template && !e->template ? template_text(document) : NULL;
+        text = status == SDP_OK && wants_template && !e->template
+                   ? template_text(document)
+                   : NULL;
         if (text)
-            status = take_template(e, text, strlen(text), sdp_xprintf("%s: chat_template", path), err);
+            status = take_template(e, text, strlen(text),
+                                   sdp_xprintf("%s: chat_template", path), err);
         json_decref(document);
     }
     free(path);
     return status;
 }
 
-static enum sdp_status read_folder(struct sdpi_encoder *e, const char *folder, bool wants_template,
-                                   struct sdp_error *err)
+static enum sdp_status read_folder(struct sdpi_encoder *e, const char *folder,
+                                   bool wants_template, struct sdp_error *err)
 {
     char *path = sdp_path_join(folder, "chat_template.jinja");
     enum sdp_status status = SDP_OK;
@@ -190,7 +202,8 @@ static enum sdp_status read_folder(struct sdpi_encoder *e, const char *folder, b
     return status;
 }
 
-static enum sdp_status load_tokenizer(struct sdpi_encoder *e, const char *path, struct sdp_error *err)
+static enum sdp_status load_tokenizer(struct sdpi_encoder *e, const char *path,
+                                      struct sdp_error *err)
 {
     struct sdp_map map = {NULL, 0};
     enum sdp_status status = sdp_map_open(path, &map, err);
@@ -221,9 +234,11 @@ static char *tokenizer_path(const struct sdp_job *job)
     return NULL;
 }
 
-/* -- all of it ---------------------------------------------------------------------------------- */
+/* -- all of it
+ * ---------------------------------------------------------------------------------- */
 
-static enum sdp_status set_values(const struct sdp_job *job, struct sdpi_encoder *e, struct sdp_error *err)
+static enum sdp_status set_values(const struct sdp_job *job, struct sdpi_encoder *e,
+                                  struct sdp_error *err)
 {
     json_t *values = NULL;
     struct sdp_json root;
@@ -231,35 +246,42 @@ static enum sdp_status set_values(const struct sdp_job *job, struct sdpi_encoder
 
     if (!job->data.template_values)
         return SDP_OK;
-    e->hash = sdpi_hash_bytes(e->hash, job->data.template_values, strlen(job->data.template_values));
-    status = sdp_json_parse(job->data.template_values, strlen(job->data.template_values), "data.template_values",
-                            &values, &root, err);
+    e->hash = sdpi_hash_bytes(e->hash, job->data.template_values,
+                              strlen(job->data.template_values));
+    status = sdp_json_parse(job->data.template_values, strlen(job->data.template_values),
+                            "data.template_values", &values, &root, err);
     if (status == SDP_OK)
         json_object_update(e->variables, values);
     json_decref(values);
     return status;
 }
 
-static enum sdp_status check_template(const struct sdp_job *job, struct sdpi_encoder *e, struct sdp_error *err)
+static enum sdp_status check_template(const struct sdp_job *job, struct sdpi_encoder *e,
+                                      struct sdp_error *err)
 {
     if (!e->template && job->data.format == SDP_DATA_MESSAGES)
-        return sdp_fail_at(err, SDP_INPUT, sdp_job_source(job, "/data/chat_template"), "/data/chat_template", 0, 0,
-                           "is missing, and %s has no chat template; name a file with one",
-                           e->tokenizer ? "the tokenizer's folder" : "the tokenizer \"bytes\"");
-    e->now = job->data.template_date ? job->data.template_date : (int64_t)time(NULL) / 86400 * 86400;
+        return sdp_fail_at(
+            err, SDP_INPUT, sdp_job_source(job, "/data/chat_template"),
+            "/data/chat_template", 0, 0,
+            "is missing, and %s has no chat template; name a file with one",
+            e->tokenizer ? "the tokenizer's folder" : "the tokenizer \"bytes\"");
+    e->now = job->data.template_date ? job->data.template_date
+                                     : (int64_t)time(NULL) / 86400 * 86400;
     if (!e->template || !sdp_template_uses(e->template, "strftime_now"))
         return SDP_OK;
     e->hash = sdp_random_u64(e->hash, (uint64_t)e->now);
     if (!job->data.template_date)
-        sdp_info("the chat template asks for the date, and is told today's; data.template_date fixes it, which "
+        sdp_info("the chat template asks for the date, and is told today's; "
+                 "data.template_date fixes it, which "
                  "resuming on another day needs");
     return SDP_OK;
 }
 
-enum sdp_status sdpi_encoder_open(const struct sdp_job *job, size_t vocabulary, struct sdpi_encoder *out,
-                                  struct sdp_error *err)
+enum sdp_status sdpi_encoder_open(const struct sdp_job *job, size_t vocabulary,
+                                  struct sdpi_encoder *out, struct sdp_error *err)
 {
-    bool records = job->data.format == SDP_DATA_MESSAGES || job->data.format == SDP_DATA_ALPACA;
+    bool records =
+        job->data.format == SDP_DATA_MESSAGES || job->data.format == SDP_DATA_ALPACA;
     char *path = tokenizer_path(job), *folder = path ? sdp_path_folder(path) : NULL;
     enum sdp_status status = SDP_OK;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Pieces of documents in sequences. Packing looks for the sequence with the least room that
- * still fits among OPEN open ones (best fit with bounded look-around): linear time, and
- * typical data fills more than 98 % of the places. Each file is packed for itself, once: the
- * sequences of an epoch come in a new order, their content stays. */
+/* Pieces of documents in sequences. Packing looks for the sequence with the least room
+ * that still fits among OPEN open ones (best fit with bounded look-around): linear time,
+ * and typical data fills more than 98 % of the places. Each file is packed for itself,
+ * once: the sequences of an epoch come in a new order, their content stays. */
 #include "model/data/data_internal.h"
 #include "model/data/shuffle.h"
 
@@ -25,7 +25,8 @@ static size_t place(struct packer *p, size_t size)
     size_t best = OPEN, full = 0, number;
 
     for (size_t i = 0; i < p->count; i++) {
-        if (p->open[i].room >= size && (best == OPEN || p->open[i].room < p->open[best].room))
+        if (p->open[i].room >= size &&
+            (best == OPEN || p->open[i].room < p->open[best].room))
             best = i;
         if (p->open[i].room < p->open[full].room)
             full = i;
@@ -42,7 +43,8 @@ static size_t place(struct packer *p, size_t size)
 }
 
 /* Pieces sorted by their sequence, in the order in which they were placed. */
-static void sort_pieces(struct sdpi_layout *layout, const struct sdpi_piece *placed, const size_t *numbers)
+static void sort_pieces(struct sdpi_layout *layout, const struct sdpi_piece *placed,
+                        const size_t *numbers)
 {
     size_t *at;
 
@@ -60,7 +62,8 @@ static void sort_pieces(struct sdpi_layout *layout, const struct sdpi_piece *pla
 
 static void pack(struct sdpi_layout *layout, size_t length, bool shuffle, uint64_t seed)
 {
-    size_t count = layout->piece_count, *numbers = sdp_xcalloc(count + 1, sizeof *numbers);
+    size_t count = layout->piece_count,
+           *numbers = sdp_xcalloc(count + 1, sizeof *numbers);
     struct sdpi_piece *placed = sdp_xcalloc(count + 1, sizeof *placed);
     struct packer p = {.length = length};
 
@@ -74,8 +77,8 @@ static void pack(struct sdpi_layout *layout, size_t length, bool shuffle, uint64
     free(numbers);
 }
 
-void sdpi_layout_make(struct sdpi_piece *pieces, size_t count, size_t length, bool packed, bool shuffle,
-                      uint64_t seed, struct sdpi_layout *layout)
+void sdpi_layout_make(struct sdpi_piece *pieces, size_t count, size_t length, bool packed,
+                      bool shuffle, uint64_t seed, struct sdpi_layout *layout)
 {
     *layout = (struct sdpi_layout){.pieces = pieces, .piece_count = count};
     for (size_t i = 0; i < count; i++)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* One stream of ids, cut into sequences that overlap by one id: token files, bytes, and text
- * with a tokenizer. Files stay mapped, and a sequence is converted when it is asked for.
+/* One stream of ids, cut into sequences that overlap by one id: token files, bytes, and
+ * text with a tokenizer. Files stay mapped, and a sequence is converted when it is asked
+ * for.
  *
- * Text with a tokenizer is encoded in blocks that end with a line (of at least BLOCK bytes,
- * before a line that begins with no white space), all of them once when the file is opened,
- * to know where each begins in the stream; their ids are kept as far as memory for them goes, else
- * a block is encoded again when a sequence needs it. */
+ * Text with a tokenizer is encoded in blocks that end with a line (of at least BLOCK
+ * bytes, before a line that begins with no white space), all of them once when the file
+ * is opened, to know where each begins in the stream; their ids are kept as far as memory
+ * for them goes, else a block is encoded again when a sequence needs it. */
 #include "model/data/data_internal.h"
 
 #include "model/data/npy.h"
@@ -51,7 +52,8 @@ static size_t block_end(const struct sdp_map *map, size_t start)
         if (!end)
             break;
         at = (size_t)(end - map->data) + 1;
-        if (at < map->size && !strchr(" \t\r\n\v\f", map->data[at]) && map->data[at] < 0x80 && map->data[at])
+        if (at < map->size && !strchr(" \t\r\n\v\f", map->data[at]) &&
+            map->data[at] < 0x80 && map->data[at])
             return at;
     }
     for (at = limit; at < map->size && at > start + 1 && (map->data[at] & 0xc0) == 0x80;)
@@ -59,21 +61,23 @@ static size_t block_end(const struct sdp_map *map, size_t start)
     return at;
 }
 
-static enum sdp_status encode_block(void *arg, size_t item, struct sdpi_sample *sample, struct sdp_error *err)
+static enum sdp_status encode_block(void *arg, size_t item, struct sdpi_sample *sample,
+                                    struct sdp_error *err)
 {
     struct token_file *file = arg;
     struct block *block = &file->blocks[item];
     enum sdp_status status;
 
     sample->ids.count = 0;
-    status = sdpi_encode(file->encoder, (const char *)file->map.data + block->offset, block->length, false,
-                         &sample->ids, err);
+    status = sdpi_encode(file->encoder, (const char *)file->map.data + block->offset,
+                         block->length, false, &sample->ids, err);
     if (status != SDP_OK) {
         sdp_error_set_file(err, file->path);
         return status;
     }
     block->count = sample->ids.count;
-    if (block->count > 0 && sdpi_may_keep(file->encoder, block->count * sizeof *block->kept)) {
+    if (block->count > 0 &&
+        sdpi_may_keep(file->encoder, block->count * sizeof *block->kept)) {
         block->kept = sdp_xcalloc(block->count, sizeof *block->kept);
         memcpy(block->kept, sample->ids.ids, block->count * sizeof *block->kept);
     }
@@ -92,7 +96,8 @@ static enum sdp_status open_blocks(struct token_file *file, struct sdp_error *er
             room = room * 2 + 64;
             file->blocks = sdp_xrealloc(file->blocks, room * sizeof *file->blocks);
         }
-        file->blocks[file->block_count++] = (struct block){.offset = at, .length = end - at};
+        file->blocks[file->block_count++] =
+            (struct block){.offset = at, .length = end - at};
         at = end;
     }
     status = sdpi_data_parallel(file->block_count, encode_block, file, err);
@@ -120,7 +125,8 @@ static size_t find_block(const struct token_file *file, size_t first)
     return low;
 }
 
-static void read_blocks(const struct token_file *file, size_t first, size_t count, int32_t *ids)
+static void read_blocks(const struct token_file *file, size_t first, size_t count,
+                        int32_t *ids)
 {
     struct sdp_ids own = {NULL, 0, 0};
 
@@ -131,9 +137,11 @@ static void read_blocks(const struct token_file *file, size_t first, size_t coun
 
         if (!from) {
             own.count = 0;
-            if (sdpi_encode(file->encoder, (const char *)file->map.data + block->offset, block->length, false, &own,
-                            NULL) != SDP_OK || own.count != block->count) {
-                memset(ids, 0, count * sizeof *ids); /* the file has changed, which it must not */
+            if (sdpi_encode(file->encoder, (const char *)file->map.data + block->offset,
+                            block->length, false, &own, NULL) != SDP_OK ||
+                own.count != block->count) {
+                memset(ids, 0,
+                       count * sizeof *ids); /* the file has changed, which it must not */
                 break;
             }
             from = own.ids;
@@ -149,7 +157,8 @@ static void read_blocks(const struct token_file *file, size_t first, size_t coun
 /* -- ids ---------------------------------------------------------------------- */
 
 /* Elements first .. first+count-1 of a file as ids that were checked. */
-static void read_ids(const struct token_file *file, size_t first, size_t count, int32_t *ids)
+static void read_ids(const struct token_file *file, size_t first, size_t count,
+                     int32_t *ids)
 {
     size_t size = sdp_dtype_size(file->dtype);
     const uint8_t *from;
@@ -293,7 +302,8 @@ static enum sdp_status open_tokens(const struct sdp_job *job, struct token_file 
     return SDP_OK;
 }
 
-static enum sdp_status read_file(const struct sdp_job *job, struct token_file *file, struct sdp_error *err)
+static enum sdp_status read_file(const struct sdp_job *job, struct token_file *file,
+                                 struct sdp_error *err)
 {
     const char *unit = file->is_text && !file->encoder ? "bytes" : "ids";
     enum sdp_status status = sdp_map_open(file->path, &file->map, err);
@@ -301,8 +311,9 @@ static enum sdp_status read_file(const struct sdp_job *job, struct token_file *f
     if (status != SDP_OK)
         return status;
     if (file->map.size == 0)
-        return sdp_fail_at(err, SDP_INPUT, file->path, NULL, 0, 0, "is empty; a sequence of %zu needs %zu %s",
-                           file->length, file->length + 1, unit);
+        return sdp_fail_at(err, SDP_INPUT, file->path, NULL, 0, 0,
+                           "is empty; a sequence of %zu needs %zu %s", file->length,
+                           file->length + 1, unit);
     if (file->encoder) {
         status = open_blocks(file, err);
     } else if (file->is_text) {
@@ -350,8 +361,9 @@ static void close_stream(void *self)
     free(file);
 }
 
-enum sdp_status sdpi_stream_open(const struct sdp_job *job, const char *path, const struct sdpi_encoder *e,
-                                 size_t vocabulary, struct sdpi_source *out, struct sdpi_facts *facts,
+enum sdp_status sdpi_stream_open(const struct sdp_job *job, const char *path,
+                                 const struct sdpi_encoder *e, size_t vocabulary,
+                                 struct sdpi_source *out, struct sdpi_facts *facts,
                                  struct sdp_error *err)
 {
     struct token_file *file = sdp_xcalloc(1, sizeof *file);

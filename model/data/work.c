@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Reading data on all cores, with one message whatever their number: of several failures the
- * one of the lowest item wins. */
+/* Reading data on all cores, with one message whatever their number: of several failures
+ * the one of the lowest item wins. */
 #include "model/data/data_internal.h"
 
 #include <pthread.h>
@@ -21,7 +21,8 @@ struct crew {
     struct sdp_error error;
 };
 
-static void note_failure(struct crew *crew, size_t item, enum sdp_status status, const struct sdp_error *error)
+static void note_failure(struct crew *crew, size_t item, enum sdp_status status,
+                         const struct sdp_error *error)
 {
     pthread_mutex_lock(&crew->lock);
     if (item < atomic_load(&crew->failed)) {
@@ -63,10 +64,12 @@ static size_t core_count(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
 }
 
-enum sdp_status sdpi_data_parallel(size_t count, sdpi_data_work *work, void *arg, struct sdp_error *err)
+enum sdp_status sdpi_data_parallel(size_t count, sdpi_data_work *work, void *arg,
+                                   struct sdp_error *err)
 {
     struct crew crew = {.count = count, .work = work, .arg = arg, .status = SDP_OK};
-    size_t threads = SDP_MIN(SDP_MIN(core_count(), (size_t)MAX_THREADS), count / RUN + 1), started = 0;
+    size_t threads = SDP_MIN(SDP_MIN(core_count(), (size_t)MAX_THREADS), count / RUN + 1),
+           started = 0;
     pthread_t ids[MAX_THREADS];
 
     atomic_init(&crew.next, 0);

@@ -4,37 +4,41 @@
 
 #define MAX_PARAMETERS 8
 
-/* -- arguments --------------------------------------------------------------------------------- */
+/* -- arguments
+ * --------------------------------------------------------------------------------- */
 
 bool sdpi_given(const struct sdpi_value *argument)
 {
     return argument->kind != SDPI_UNDEFINED || argument->p.text;
 }
 
-bool sdpi_take_args(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_args *args,
-                    const char *const *names, size_t count, struct sdpi_value *values)
+bool sdpi_take_args(struct sdpi_render *r, const struct sdpi_node *at,
+                    const struct sdpi_args *args, const char *const *names, size_t count,
+                    struct sdpi_value *values)
 {
     if (args->count > count)
-        return sdpi_fail(r, at, "\"%.*s\" takes at most %zu arguments, not %zu", (int)at->length, at->text, count,
-                         args->count);
+        return sdpi_fail(r, at, "\"%.*s\" takes at most %zu arguments, not %zu",
+                         (int)at->length, at->text, count, args->count);
     for (size_t i = 0; i < count; i++)
         values[i] = i < args->count ? args->items[i] : sdpi_undefined(NULL);
     for (size_t k = 0; k < args->keyword_count; k++) {
         const struct sdpi_keyword *keyword = &args->keywords[k];
         size_t i = 0;
 
-        while (i < count && (strlen(names[i]) != keyword->length || memcmp(names[i], keyword->name, keyword->length)))
+        while (i < count && (strlen(names[i]) != keyword->length ||
+                             memcmp(names[i], keyword->name, keyword->length)))
             i++;
         if (i == count || i < args->count)
-            return sdpi_fail(r, at, "\"%.*s\" takes no argument \"%.*s\" here", (int)at->length, at->text,
-                             (int)keyword->length, keyword->name);
+            return sdpi_fail(r, at, "\"%.*s\" takes no argument \"%.*s\" here",
+                             (int)at->length, at->text, (int)keyword->length,
+                             keyword->name);
         values[i] = keyword->value;
     }
     return true;
 }
 
-static bool eval_args(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_args *args)
+static bool eval_args(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_args *args)
 {
     *args = (struct sdpi_args){.count = 0};
     if (node->count == 0)
@@ -53,17 +57,20 @@ static bool eval_args(struct sdpi_render *r, struct sdpi_scope *scope, const str
         if (value.kind == SDPI_UNDEFINED && !value.p.text)
             value.p.text = "value"; /* given, though undefined */
         if (keyword)
-            args->keywords[args->keyword_count++] = (struct sdpi_keyword){item->text, item->length, value};
+            args->keywords[args->keyword_count++] =
+                (struct sdpi_keyword){item->text, item->length, value};
         else
             args->items[args->count++] = value;
     }
     return true;
 }
 
-/* -- attributes and items -------------------------------------------------------------------------- */
+/* -- attributes and items
+ * -------------------------------------------------------------------------- */
 
-static bool loop_attribute(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_loop *loop,
-                           const char *name, size_t length, struct sdpi_value *out)
+static bool loop_attribute(struct sdpi_render *r, const struct sdpi_node *at,
+                           const struct sdpi_loop *loop, const char *name, size_t length,
+                           struct sdpi_value *out)
 {
     size_t count = loop->items->count, i = loop->at;
     const struct {
@@ -78,7 +85,8 @@ static bool loop_attribute(struct sdpi_render *r, const struct sdpi_node *at, co
         {"last", sdpi_bool(i + 1 == count)},
         {"length", sdpi_int((int64_t)count)},
         {"previtem", i > 0 ? loop->items->items[i - 1] : sdpi_undefined("previtem")},
-        {"nextitem", i + 1 < count ? loop->items->items[i + 1] : sdpi_undefined("nextitem")},
+        {"nextitem",
+         i + 1 < count ? loop->items->items[i + 1] : sdpi_undefined("nextitem")},
     };
 
     for (size_t k = 0; k < SDP_COUNT_OF(known); k++)
@@ -89,8 +97,8 @@ static bool loop_attribute(struct sdpi_render *r, const struct sdpi_node *at, co
     return sdpi_fail(r, at, "loop.%.*s is not supported", (int)length, name);
 }
 
-static bool bind_method(struct sdpi_render *r, const struct sdpi_value *of, const struct sdpi_method_entry *entry,
-                        struct sdpi_value *out)
+static bool bind_method(struct sdpi_render *r, const struct sdpi_value *of,
+                        const struct sdpi_method_entry *entry, struct sdpi_value *out)
 {
     struct sdpi_method *method = sdpi_take(r, sizeof *method);
 
@@ -103,13 +111,17 @@ static bool bind_method(struct sdpi_render *r, const struct sdpi_value *of, cons
     return true;
 }
 
-static bool undefined_has_none(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *of)
+static bool undefined_has_none(struct sdpi_render *r, const struct sdpi_node *at,
+                               const struct sdpi_value *of)
 {
-    return sdpi_fail(r, at, "%s is undefined, so it has no parts", of->p.text ? of->p.text : "the value");
+    return sdpi_fail(r, at, "%s is undefined, so it has no parts",
+                     of->p.text ? of->p.text : "the value");
 }
 
-/* The names of a tree live as long as the template, so a message may use them: made NUL-ended. */
-static bool missing(struct sdpi_render *r, const char *name, size_t length, struct sdpi_value *out)
+/* The names of a tree live as long as the template, so a message may use them: made
+ * NUL-ended. */
+static bool missing(struct sdpi_render *r, const char *name, size_t length,
+                    struct sdpi_value *out)
 {
     struct sdpi_value copy;
 
@@ -119,8 +131,9 @@ static bool missing(struct sdpi_render *r, const char *name, size_t length, stru
     return true;
 }
 
-bool sdpi_get_attribute(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *of,
-                        const char *name, size_t length, struct sdpi_value *out)
+bool sdpi_get_attribute(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *of, const char *name, size_t length,
+                        struct sdpi_value *out)
 {
     const struct sdpi_method_entry *entry = sdpi_find_method(of, name, length);
     const struct sdpi_value *found = NULL;
@@ -130,7 +143,8 @@ bool sdpi_get_attribute(struct sdpi_render *r, const struct sdpi_node *at, const
     if (of->kind == SDPI_LOOP)
         return loop_attribute(r, at, of->p.loop, name, length, out);
     if (entry && !entry->call)
-        return sdpi_fail(r, at, "the method \"%.*s\" of a %s is not supported", (int)length, name, sdpi_type_name(of));
+        return sdpi_fail(r, at, "the method \"%.*s\" of a %s is not supported",
+                         (int)length, name, sdpi_type_name(of));
     if (entry)
         return bind_method(r, of, entry, out);
     if (of->kind == SDPI_DICT || of->kind == SDPI_NAMESPACE)
@@ -141,7 +155,8 @@ bool sdpi_get_attribute(struct sdpi_render *r, const struct sdpi_node *at, const
     return true;
 }
 
-static bool item_at(struct sdpi_render *r, const struct sdpi_value *of, int64_t index, struct sdpi_value *out)
+static bool item_at(struct sdpi_render *r, const struct sdpi_value *of, int64_t index,
+                    struct sdpi_value *out)
 {
     size_t count = 0;
 
@@ -162,8 +177,9 @@ static bool item_at(struct sdpi_render *r, const struct sdpi_value *of, int64_t 
     return true;
 }
 
-bool sdpi_get_item(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *of,
-                   const struct sdpi_value *key, struct sdpi_value *out)
+bool sdpi_get_item(struct sdpi_render *r, const struct sdpi_node *at,
+                   const struct sdpi_value *of, const struct sdpi_value *key,
+                   struct sdpi_value *out)
 {
     const struct sdpi_value *found = NULL;
     bool is_index = key->kind == SDPI_INT || key->kind == SDPI_BOOL;
@@ -194,10 +210,13 @@ bool sdpi_get_item(struct sdpi_render *r, const struct sdpi_node *at, const stru
     return true;
 }
 
-/* -- slices -------------------------------------------------------------------------------------------- */
+/* -- slices
+ * --------------------------------------------------------------------------------------------
+ */
 
-static bool slice_part(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *part, bool *given,
-                       bool *wrong, int64_t *out)
+static bool slice_part(struct sdpi_render *r, struct sdpi_scope *scope,
+                       const struct sdpi_node *part, bool *given, bool *wrong,
+                       int64_t *out)
 {
     struct sdpi_value value = sdpi_none();
 
@@ -220,20 +239,23 @@ static int64_t clamp(int64_t at, int64_t count, bool backwards)
     return at >= count ? (backwards ? count - 1 : count) : at;
 }
 
-static bool take_slice(struct sdpi_render *r, const struct sdpi_value *of, int64_t first, int64_t last, int64_t step,
-                       struct sdpi_value *out)
+static bool take_slice(struct sdpi_render *r, const struct sdpi_value *of, int64_t first,
+                       int64_t last, int64_t step, struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
     struct sdpi_value text = *of;
 
     if (of->kind == SDPI_STRING && step == 1) {
         size_t start = sdpi_utf8_offset(of->p.text, of->u.length, (size_t)first);
-        size_t end = last > first ? sdpi_utf8_offset(of->p.text, of->u.length, (size_t)last) : start;
+        size_t end = last > first
+                         ? sdpi_utf8_offset(of->p.text, of->u.length, (size_t)last)
+                         : start;
 
         *out = sdpi_string(of->p.text + start, end - start);
         return sdpi_charge(r, of->u.length / 256);
     }
-    if (!sdpi_iterate(r, &text, &list) || !sdpi_new_list(r, of->kind == SDPI_TUPLE ? SDPI_TUPLE : SDPI_LIST, out))
+    if (!sdpi_iterate(r, &text, &list) ||
+        !sdpi_new_list(r, of->kind == SDPI_TUPLE ? SDPI_TUPLE : SDPI_LIST, out))
         return false;
     for (int64_t i = first; step > 0 ? i < last : i > last; i += step)
         if (!sdpi_charge(r, 1) || !sdpi_list_add(r, out->p.list, &list->items[i]))
@@ -242,8 +264,8 @@ static bool take_slice(struct sdpi_render *r, const struct sdpi_value *of, int64
     return of->kind != SDPI_STRING || sdpi_join(r, text.p.list, "", 0, true, out);
 }
 
-static bool eval_slice(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                       struct sdpi_value *out)
+static bool eval_slice(struct sdpi_render *r, struct sdpi_scope *scope,
+                       const struct sdpi_node *node, struct sdpi_value *out)
 {
     int64_t part[3] = {0, 0, 1}, count;
     bool given[3], wrong = false;
@@ -271,10 +293,12 @@ static bool eval_slice(struct sdpi_render *r, struct sdpi_scope *scope, const st
     return take_slice(r, &of, part[0], part[1], part[2], out);
 }
 
-/* -- arithmetic -------------------------------------------------------------------------------------------- */
+/* -- arithmetic
+ * --------------------------------------------------------------------------------------------
+ */
 
-static bool repeat(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *what, int64_t times,
-                   struct sdpi_value *out)
+static bool repeat(struct sdpi_render *r, const struct sdpi_node *at,
+                   const struct sdpi_value *what, int64_t times, struct sdpi_value *out)
 {
     bool text = what->kind == SDPI_STRING;
     size_t length = text ? what->u.length : what->p.list->count, total = 0;
@@ -302,8 +326,8 @@ static bool repeat(struct sdpi_render *r, const struct sdpi_node *at, const stru
     return true;
 }
 
-static bool add_texts(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b,
-                      struct sdpi_value *out)
+static bool add_texts(struct sdpi_render *r, const struct sdpi_value *a,
+                      const struct sdpi_value *b, struct sdpi_value *out)
 {
     size_t length = a->u.length + b->u.length;
     char *text = sdpi_take(r, length + 1);
@@ -316,10 +340,11 @@ static bool add_texts(struct sdpi_render *r, const struct sdpi_value *a, const s
     return true;
 }
 
-static bool add_lists(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b,
-                      struct sdpi_value *out)
+static bool add_lists(struct sdpi_render *r, const struct sdpi_value *a,
+                      const struct sdpi_value *b, struct sdpi_value *out)
 {
-    if (!sdpi_new_list(r, a->kind, out) || !sdpi_charge(r, a->p.list->count + b->p.list->count))
+    if (!sdpi_new_list(r, a->kind, out) ||
+        !sdpi_charge(r, a->p.list->count + b->p.list->count))
         return false;
     for (size_t i = 0; i < a->p.list->count; i++)
         if (!sdpi_list_add(r, out->p.list, &a->p.list->items[i]))
@@ -348,8 +373,8 @@ static bool integer_power(int64_t base, int64_t exponent, int64_t *out)
     return true;
 }
 
-static bool integers(struct sdpi_render *r, const struct sdpi_node *at, enum sdpi_operator op, int64_t a, int64_t b,
-                     struct sdpi_value *out)
+static bool integers(struct sdpi_render *r, const struct sdpi_node *at,
+                     enum sdpi_operator op, int64_t a, int64_t b, struct sdpi_value *out)
 {
     int64_t result = 0;
     bool good = true;
@@ -381,8 +406,9 @@ static bool integers(struct sdpi_render *r, const struct sdpi_node *at, enum sdp
     return good || sdpi_fail(r, at, "an integer becomes too large");
 }
 
-static bool numbers(struct sdpi_render *r, const struct sdpi_node *at, enum sdpi_operator op,
-                    const struct sdpi_value *a, const struct sdpi_value *b, struct sdpi_value *out)
+static bool numbers(struct sdpi_render *r, const struct sdpi_node *at,
+                    enum sdpi_operator op, const struct sdpi_value *a,
+                    const struct sdpi_value *b, struct sdpi_value *out)
 {
     double x = sdpi_number(a), y = sdpi_number(b), result;
     bool divides = op == SDPI_DIVIDE || op == SDPI_FLOOR_DIVIDE || op == SDPI_MODULO;
@@ -421,10 +447,12 @@ static bool numbers(struct sdpi_render *r, const struct sdpi_node *at, enum sdpi
 }
 
 bool sdpi_binary(struct sdpi_render *r, const struct sdpi_node *at, enum sdpi_operator op,
-                 const struct sdpi_value *a, const struct sdpi_value *b, struct sdpi_value *out)
+                 const struct sdpi_value *a, const struct sdpi_value *b,
+                 struct sdpi_value *out)
 {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
-    bool a_repeats = a->kind == SDPI_STRING || sdpi_is_list(a), b_repeats = b->kind == SDPI_STRING || sdpi_is_list(b);
+    bool a_repeats = a->kind == SDPI_STRING || sdpi_is_list(a),
+         b_repeats = b->kind == SDPI_STRING || sdpi_is_list(b);
 
     r->at = at;
     if (sdpi_is_number(a) && sdpi_is_number(b))
@@ -437,16 +465,19 @@ bool sdpi_binary(struct sdpi_render *r, const struct sdpi_node *at, enum sdpi_op
         return repeat(r, at, a, b->kind == SDPI_INT ? b->u.integer : b->u.truth, out);
     if (op == SDPI_MULTIPLY && b_repeats && (a->kind == SDPI_INT || a->kind == SDPI_BOOL))
         return repeat(r, at, b, a->kind == SDPI_INT ? a->u.integer : a->u.truth, out);
-    return sdpi_fail(r, at, "\"%s\" cannot take %s%s%s and %s%s%s", names[op], sdpi_type_name(a),
-                     a->kind == SDPI_UNDEFINED && a->p.text ? " " : "", a->kind == SDPI_UNDEFINED && a->p.text ? a->p.text : "",
+    return sdpi_fail(r, at, "\"%s\" cannot take %s%s%s and %s%s%s", names[op],
+                     sdpi_type_name(a), a->kind == SDPI_UNDEFINED && a->p.text ? " " : "",
+                     a->kind == SDPI_UNDEFINED && a->p.text ? a->p.text : "",
                      sdpi_type_name(b), b->kind == SDPI_UNDEFINED && b->p.text ? " " : "",
                      b->kind == SDPI_UNDEFINED && b->p.text ? b->p.text : "");
 }
 
-/* -- comparisons --------------------------------------------------------------------------------------------- */
+/* -- comparisons
+ * ---------------------------------------------------------------------------------------------
+ */
 
-static bool compare(struct sdpi_render *r, enum sdpi_operator op, const struct sdpi_value *a,
-                    const struct sdpi_value *b, bool *out)
+static bool compare(struct sdpi_render *r, enum sdpi_operator op,
+                    const struct sdpi_value *a, const struct sdpi_value *b, bool *out)
 {
     int sign = 0;
 
@@ -470,12 +501,15 @@ static bool compare(struct sdpi_render *r, enum sdpi_operator op, const struct s
     }
     if (!sdpi_order(r, a, b, &sign))
         return false;
-    *out = op == SDPI_LESS ? sign < 0 : op == SDPI_LESS_EQUAL ? sign <= 0 : op == SDPI_GREATER ? sign > 0 : sign >= 0;
+    *out = op == SDPI_LESS         ? sign < 0
+           : op == SDPI_LESS_EQUAL ? sign <= 0
+           : op == SDPI_GREATER    ? sign > 0
+                                   : sign >= 0;
     return true;
 }
 
-static bool eval_compare(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                         struct sdpi_value *out)
+static bool eval_compare(struct sdpi_render *r, struct sdpi_scope *scope,
+                         const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value left, right;
     bool truth = true;
@@ -494,10 +528,11 @@ static bool eval_compare(struct sdpi_render *r, struct sdpi_scope *scope, const 
     return true;
 }
 
-/* -- the kinds of expressions ---------------------------------------------------------------------------------- */
+/* -- the kinds of expressions
+ * ---------------------------------------------------------------------------------- */
 
-static bool eval_name(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_value *out)
+static bool eval_name(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_value *out)
 {
     const struct sdpi_value *found = sdpi_scope_find(scope, node->text, node->length);
     const struct sdpi_global *global;
@@ -516,8 +551,8 @@ static bool eval_name(struct sdpi_render *r, struct sdpi_scope *scope, const str
     return true;
 }
 
-static bool eval_items(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                       struct sdpi_value *out)
+static bool eval_items(struct sdpi_render *r, struct sdpi_scope *scope,
+                       const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value item, value;
 
@@ -525,7 +560,8 @@ static bool eval_items(struct sdpi_render *r, struct sdpi_scope *scope, const st
         if (!sdpi_new_dict(r, SDPI_DICT, out))
             return false;
         for (size_t i = 0; i < node->count; i += 2)
-            if (!sdpi_eval(r, scope, node->items[i], &item) || !sdpi_eval(r, scope, node->items[i + 1], &value) ||
+            if (!sdpi_eval(r, scope, node->items[i], &item) ||
+                !sdpi_eval(r, scope, node->items[i + 1], &value) ||
                 !sdpi_dict_set(r, out->p.dict, &item, &value))
                 return false;
         return true;
@@ -533,13 +569,14 @@ static bool eval_items(struct sdpi_render *r, struct sdpi_scope *scope, const st
     if (!sdpi_new_list(r, node->kind == SDPI_N_TUPLE ? SDPI_TUPLE : SDPI_LIST, out))
         return false;
     for (size_t i = 0; i < node->count; i++)
-        if (!sdpi_eval(r, scope, node->items[i], &item) || !sdpi_list_add(r, out->p.list, &item))
+        if (!sdpi_eval(r, scope, node->items[i], &item) ||
+            !sdpi_list_add(r, out->p.list, &item))
             return false;
     return true;
 }
 
-static bool eval_call(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_value *out)
+static bool eval_call(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value callee;
     struct sdpi_args args;
@@ -551,19 +588,21 @@ static bool eval_call(struct sdpi_render *r, struct sdpi_scope *scope, const str
     case SDPI_MACRO:
         return sdpi_call_macro(r, node->a, callee.p.macro, &args, out);
     case SDPI_METHOD:
-        return callee.p.method->entry->call(r, node->a, &callee.p.method->self, &args, out);
+        return callee.p.method->entry->call(r, node->a, &callee.p.method->self, &args,
+                                            out);
     case SDPI_GLOBAL:
         return callee.p.global->call(r, node->a, NULL, &args, out);
     case SDPI_UNDEFINED:
-        return sdpi_fail(r, node->a, "\"%s\" is called, but there is no such function or method here",
+        return sdpi_fail(r, node->a,
+                         "\"%s\" is called, but there is no such function or method here",
                          callee.p.text ? callee.p.text : "value");
     default:
         return sdpi_fail(r, node->a, "%s cannot be called", sdpi_type_name(&callee));
     }
 }
 
-static bool eval_filter(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                        struct sdpi_value *out)
+static bool eval_filter(struct sdpi_render *r, struct sdpi_scope *scope,
+                        const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value self;
     struct sdpi_args args;
@@ -578,8 +617,8 @@ static bool eval_filter(struct sdpi_render *r, struct sdpi_scope *scope, const s
     return true;
 }
 
-static bool eval_concat(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                        struct sdpi_value *out)
+static bool eval_concat(struct sdpi_render *r, struct sdpi_scope *scope,
+                        const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value list, item, text;
 
@@ -595,24 +634,26 @@ static bool eval_concat(struct sdpi_render *r, struct sdpi_scope *scope, const s
     return sdpi_join(r, list.p.list, "", 0, true, out);
 }
 
-static bool eval_sign(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_value *out)
+static bool eval_sign(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value zero = sdpi_int(0), value;
 
     if (!sdpi_eval(r, scope, node->a, &value))
         return false;
     if (!sdpi_is_number(&value))
-        return sdpi_fail(r, node, "a sign wants a number, not %s", sdpi_type_name(&value));
+        return sdpi_fail(r, node, "a sign wants a number, not %s",
+                         sdpi_type_name(&value));
     if (value.kind == SDPI_REAL) {
         *out = sdpi_real(node->kind == SDPI_N_NEGATIVE ? -value.u.real : value.u.real);
         return true;
     }
-    return sdpi_binary(r, node, node->kind == SDPI_N_NEGATIVE ? SDPI_SUBTRACT : SDPI_ADD, &zero, &value, out);
+    return sdpi_binary(r, node, node->kind == SDPI_N_NEGATIVE ? SDPI_SUBTRACT : SDPI_ADD,
+                       &zero, &value, out);
 }
 
-static bool eval_binary(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                        struct sdpi_value *out)
+static bool eval_binary(struct sdpi_render *r, struct sdpi_scope *scope,
+                        const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value a, b;
 
@@ -621,8 +662,8 @@ static bool eval_binary(struct sdpi_render *r, struct sdpi_scope *scope, const s
 }
 
 /* and, or, not, if-else: those that do not compute all their parts. */
-static bool eval_choice(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                        struct sdpi_value *out)
+static bool eval_choice(struct sdpi_render *r, struct sdpi_scope *scope,
+                        const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value value;
     bool truth;
@@ -647,12 +688,13 @@ static bool eval_choice(struct sdpi_render *r, struct sdpi_scope *scope, const s
     return true;
 }
 
-static bool eval_part(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_value *out)
+static bool eval_part(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_value *out)
 {
     struct sdpi_value of, key = sdpi_none();
 
-    if (!sdpi_eval(r, scope, node->a, &of) || (node->b && !sdpi_eval(r, scope, node->b, &key)))
+    if (!sdpi_eval(r, scope, node->a, &of) ||
+        (node->b && !sdpi_eval(r, scope, node->b, &key)))
         return false;
     r->at = node;
     if (node->kind == SDPI_N_ATTR)
@@ -660,8 +702,8 @@ static bool eval_part(struct sdpi_render *r, struct sdpi_scope *scope, const str
     return sdpi_get_item(r, node, &of, &key, out);
 }
 
-static bool eval_node(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                      struct sdpi_value *out)
+static bool eval_node(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node, struct sdpi_value *out)
 {
     switch (node->kind) {
     case SDPI_N_CONST:
@@ -702,13 +744,16 @@ static bool eval_node(struct sdpi_render *r, struct sdpi_scope *scope, const str
     }
 }
 
-bool sdpi_eval(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node, struct sdpi_value *out)
+bool sdpi_eval(struct sdpi_render *r, struct sdpi_scope *scope,
+               const struct sdpi_node *node, struct sdpi_value *out)
 {
-    struct sdpi_value value = sdpi_none(); /* so that out may be a part of what is computed */
+    struct sdpi_value value =
+        sdpi_none(); /* so that out may be a part of what is computed */
     bool good;
 
     if (++r->depth > SDPI_MAX_DEPTH)
-        return sdpi_fail(r, node, "an expression is nested too deeply, or a macro calls itself");
+        return sdpi_fail(r, node,
+                         "an expression is nested too deeply, or a macro calls itself");
     good = sdpi_charge(r, 1) && eval_node(r, scope, node, &value);
     r->depth--;
     *out = value;

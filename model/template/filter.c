@@ -7,26 +7,31 @@
 
 #define NO_ARGS(r, at, args) sdpi_take_args(r, at, args, NULL, 0, NULL)
 
-static bool to_text(struct sdpi_render *r, const struct sdpi_value *self, struct sdpi_value *out)
+static bool to_text(struct sdpi_render *r, const struct sdpi_value *self,
+                    struct sdpi_value *out)
 {
     return sdpi_to_text(r, self, out);
 }
 
-static bool integer_arg(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *arg, int64_t *out)
+static bool integer_arg(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *arg, int64_t *out)
 {
     if (!sdpi_given(arg) || arg->kind == SDPI_NONE)
         return true;
     if (arg->kind != SDPI_INT)
-        return sdpi_fail(r, at, "the filter \"%.*s\" wants an integer, not %s", (int)at->length, at->text,
-                         sdpi_type_name(arg));
+        return sdpi_fail(r, at, "the filter \"%.*s\" wants an integer, not %s",
+                         (int)at->length, at->text, sdpi_type_name(arg));
     *out = arg->u.integer;
     return true;
 }
 
-/* -- texts -------------------------------------------------------------------------------------- */
+/* -- texts
+ * --------------------------------------------------------------------------------------
+ */
 
-static bool filter_trim(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_trim(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        struct sdpi_value *out)
 {
     static const char *const names[] = {"chars"};
     struct sdpi_value set;
@@ -41,59 +46,69 @@ static bool filter_trim(struct sdpi_render *r, const struct sdpi_node *at, const
     return sdpi_charge(r, out->u.length / 256);
 }
 
-static bool change_case(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, enum sdpi_case how, struct sdpi_value *out)
+static bool change_case(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        enum sdpi_case how, struct sdpi_value *out)
 {
     struct sdpi_value text;
 
-    return NO_ARGS(r, at, args) && to_text(r, self, &text) && sdpi_change_case(r, at, &text, how, out);
+    return NO_ARGS(r, at, args) && to_text(r, self, &text) &&
+           sdpi_change_case(r, at, &text, how, out);
 }
 
-static bool filter_upper(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                         const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_upper(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *self, const struct sdpi_args *args,
+                         struct sdpi_value *out)
 {
     return change_case(r, at, self, args, SDPI_UPPER, out);
 }
 
-static bool filter_lower(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                         const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_lower(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *self, const struct sdpi_args *args,
+                         struct sdpi_value *out)
 {
     return change_case(r, at, self, args, SDPI_LOWER, out);
 }
 
-static bool filter_capitalize(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                              const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_capitalize(struct sdpi_render *r, const struct sdpi_node *at,
+                              const struct sdpi_value *self, const struct sdpi_args *args,
+                              struct sdpi_value *out)
 {
     return change_case(r, at, self, args, SDPI_CAPITALIZE, out);
 }
 
-static bool filter_title(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                         const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_title(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *self, const struct sdpi_args *args,
+                         struct sdpi_value *out)
 {
     return change_case(r, at, self, args, SDPI_FILTER_TITLE, out);
 }
 
-static bool filter_replace(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                           const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_replace(struct sdpi_render *r, const struct sdpi_node *at,
+                           const struct sdpi_value *self, const struct sdpi_args *args,
+                           struct sdpi_value *out)
 {
     static const char *const names[] = {"old", "new", "count"};
     struct sdpi_value arg[3], text, old, new_text;
     int64_t count = -1;
 
-    return sdpi_take_args(r, at, args, names, 3, arg) && to_text(r, self, &text) && to_text(r, &arg[0], &old) &&
-           to_text(r, &arg[1], &new_text) && integer_arg(r, at, &arg[2], &count) &&
+    return sdpi_take_args(r, at, args, names, 3, arg) && to_text(r, self, &text) &&
+           to_text(r, &arg[0], &old) && to_text(r, &arg[1], &new_text) &&
+           integer_arg(r, at, &arg[2], &count) &&
            sdpi_replace(r, &text, &old, &new_text, count, out);
 }
 
-static bool filter_string(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_string(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     return NO_ARGS(r, at, args) && to_text(r, self, out);
 }
 
 /* Lines behind the first are indented; empty ones only if `blank`. */
-static bool filter_indent(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_indent(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     static const char *const names[] = {"width", "first", "blank"};
     struct sdpi_value arg[3], text, space = sdpi_string(" ", 1), indent;
@@ -132,12 +147,15 @@ static bool filter_indent(struct sdpi_render *r, const struct sdpi_node *at, con
     return good;
 }
 
-static bool filter_tojson(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_tojson(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
+    static const char *const names[] = {"ensure_ascii", "indent", "separators",
+                                        "sort_keys"};
     struct sdpi_value arg[4], spaces, one = sdpi_string(" ", 1);
-    struct sdpi_json_style style = {.item = ", ", .item_length = 2, .key = ": ", .key_length = 2};
+    struct sdpi_json_style style = {
+        .item = ", ", .item_length = 2, .key = ": ", .key_length = 2};
 
     if (!sdpi_take_args(r, at, args, names, 4, arg))
         return false;
@@ -155,7 +173,8 @@ static bool filter_tojson(struct sdpi_render *r, const struct sdpi_node *at, con
     if (sdpi_given(&arg[2]) && arg[2].kind != SDPI_NONE) {
         const struct sdpi_list *list = sdpi_is_list(&arg[2]) ? arg[2].p.list : NULL;
 
-        if (!list || list->count != 2 || list->items[0].kind != SDPI_STRING || list->items[1].kind != SDPI_STRING)
+        if (!list || list->count != 2 || list->items[0].kind != SDPI_STRING ||
+            list->items[1].kind != SDPI_STRING)
             return sdpi_fail(r, at, "separators of tojson must be two texts");
         style.item = list->items[0].p.text;
         style.item_length = list->items[0].u.length;
@@ -165,10 +184,13 @@ static bool filter_tojson(struct sdpi_render *r, const struct sdpi_node *at, con
     return sdpi_to_json(r, self, &style, out);
 }
 
-/* -- lists ------------------------------------------------------------------------------------------ */
+/* -- lists
+ * ------------------------------------------------------------------------------------------
+ */
 
-static bool filter_length(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_length(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     size_t length = 0;
 
@@ -178,8 +200,9 @@ static bool filter_length(struct sdpi_render *r, const struct sdpi_node *at, con
     return true;
 }
 
-static bool pick(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                 const struct sdpi_args *args, bool last, struct sdpi_value *out)
+static bool pick(struct sdpi_render *r, const struct sdpi_node *at,
+                 const struct sdpi_value *self, const struct sdpi_args *args, bool last,
+                 struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
 
@@ -189,36 +212,42 @@ static bool pick(struct sdpi_render *r, const struct sdpi_node *at, const struct
     return true;
 }
 
-static bool filter_first(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                         const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_first(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *self, const struct sdpi_args *args,
+                         struct sdpi_value *out)
 {
     return pick(r, at, self, args, false, out);
 }
 
-static bool filter_last(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_last(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        struct sdpi_value *out)
 {
     return pick(r, at, self, args, true, out);
 }
 
-static bool filter_list(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_list(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
 
-    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) || !sdpi_new_list(r, SDPI_LIST, out))
+    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) ||
+        !sdpi_new_list(r, SDPI_LIST, out))
         return false;
     *out->p.list = (struct sdpi_list){list->items, list->count, list->count};
     return true;
 }
 
-static bool filter_reverse(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                           const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_reverse(struct sdpi_render *r, const struct sdpi_node *at,
+                           const struct sdpi_value *self, const struct sdpi_args *args,
+                           struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
     struct sdpi_value turned;
 
-    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) || !sdpi_new_list(r, SDPI_LIST, &turned))
+    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) ||
+        !sdpi_new_list(r, SDPI_LIST, &turned))
         return false;
     for (size_t i = list->count; i-- > 0;)
         if (!sdpi_charge(r, 1) || !sdpi_list_add(r, turned.p.list, &list->items[i]))
@@ -228,15 +257,17 @@ static bool filter_reverse(struct sdpi_render *r, const struct sdpi_node *at, co
 }
 
 /* a.b.0 of an item. */
-static bool attribute_of(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *item,
-                         const struct sdpi_value *path, struct sdpi_value *out)
+static bool attribute_of(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *item, const struct sdpi_value *path,
+                         struct sdpi_value *out)
 {
     const char *from, *end;
 
     if (path->kind == SDPI_INT)
         return sdpi_get_item(r, at, item, path, out);
     if (path->kind != SDPI_STRING)
-        return sdpi_fail(r, at, "an attribute must be a text, not %s", sdpi_type_name(path));
+        return sdpi_fail(r, at, "an attribute must be a text, not %s",
+                         sdpi_type_name(path));
     *out = *item;
     for (from = path->p.text, end = from + path->u.length; from <= end;) {
         const char *stop = memchr(from, '.', (size_t)(end - from));
@@ -252,8 +283,9 @@ static bool attribute_of(struct sdpi_render *r, const struct sdpi_node *at, cons
     return true;
 }
 
-static bool filter_join(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_join(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        struct sdpi_value *out)
 {
     static const char *const names[] = {"d", "attribute"};
     const struct sdpi_list *list = NULL;
@@ -268,7 +300,8 @@ static bool filter_join(struct sdpi_render *r, const struct sdpi_node *at, const
         for (size_t i = 0; i < list->count; i++) {
             struct sdpi_value part;
 
-            if (!attribute_of(r, at, &list->items[i], &arg[1], &part) || !sdpi_list_add(r, parts.p.list, &part))
+            if (!attribute_of(r, at, &list->items[i], &arg[1], &part) ||
+                !sdpi_list_add(r, parts.p.list, &part))
                 return false;
         }
         list = parts.p.list;
@@ -277,8 +310,9 @@ static bool filter_join(struct sdpi_render *r, const struct sdpi_node *at, const
 }
 
 /* select and reject, of the items or of an attribute of theirs. */
-static bool sift(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                 const struct sdpi_args *args, bool wanted, bool by_attribute, struct sdpi_value *out)
+static bool sift(struct sdpi_render *r, const struct sdpi_node *at,
+                 const struct sdpi_value *self, const struct sdpi_args *args, bool wanted,
+                 bool by_attribute, struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
     const struct sdpi_filter *test = NULL;
@@ -286,14 +320,16 @@ static bool sift(struct sdpi_render *r, const struct sdpi_node *at, const struct
     struct sdpi_args rest = {.count = 0};
 
     if (args->keyword_count > 0 || args->count < skip)
-        return sdpi_fail(r, at, "the filter \"%.*s\" wants other arguments", (int)at->length, at->text);
+        return sdpi_fail(r, at, "the filter \"%.*s\" wants other arguments",
+                         (int)at->length, at->text);
     if (args->count > skip) {
         const struct sdpi_value *name = &args->items[skip];
 
         if (name->kind == SDPI_STRING)
             test = sdpi_find_test(name->p.text, name->u.length);
         if (!test)
-            return sdpi_fail(r, at, "the test that \"%.*s\" names is not supported", (int)at->length, at->text);
+            return sdpi_fail(r, at, "the test that \"%.*s\" names is not supported",
+                             (int)at->length, at->text);
         rest.items = args->items + skip + 1;
         rest.count = args->count - skip - 1;
     }
@@ -313,33 +349,38 @@ static bool sift(struct sdpi_render *r, const struct sdpi_node *at, const struct
     return sdpi_charge(r, list->count);
 }
 
-static bool filter_selectattr(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                              const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_selectattr(struct sdpi_render *r, const struct sdpi_node *at,
+                              const struct sdpi_value *self, const struct sdpi_args *args,
+                              struct sdpi_value *out)
 {
     return sift(r, at, self, args, true, true, out);
 }
 
-static bool filter_rejectattr(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                              const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_rejectattr(struct sdpi_render *r, const struct sdpi_node *at,
+                              const struct sdpi_value *self, const struct sdpi_args *args,
+                              struct sdpi_value *out)
 {
     return sift(r, at, self, args, false, true, out);
 }
 
-static bool filter_select(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_select(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     return sift(r, at, self, args, true, false, out);
 }
 
-static bool filter_reject(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_reject(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     return sift(r, at, self, args, false, false, out);
 }
 
 /* map('filter', ...) or map(attribute='a.b', default=...). */
-static bool filter_map(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                       const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_map(struct sdpi_render *r, const struct sdpi_node *at,
+                       const struct sdpi_value *self, const struct sdpi_args *args,
+                       struct sdpi_value *out)
 {
     static const char *const names[] = {"attribute", "default"};
     const struct sdpi_list *list = NULL;
@@ -352,7 +393,8 @@ static bool filter_map(struct sdpi_render *r, const struct sdpi_node *at, const 
             filter = sdpi_find_filter(args->items[0].p.text, args->items[0].u.length);
         if (!filter || filter->call == filter_map)
             return sdpi_fail(r, at, "the filter that \"map\" names is not supported");
-        rest = (struct sdpi_args){args->items + 1, args->count - 1, args->keywords, args->keyword_count};
+        rest = (struct sdpi_args){args->items + 1, args->count - 1, args->keywords,
+                                  args->keyword_count};
     } else if (!sdpi_take_args(r, at, args, names, 2, arg)) {
         return false;
     }
@@ -370,18 +412,21 @@ static bool filter_map(struct sdpi_render *r, const struct sdpi_node *at, const 
     return true;
 }
 
-static bool filter_unique(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                          const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_unique(struct sdpi_render *r, const struct sdpi_node *at,
+                          const struct sdpi_value *self, const struct sdpi_args *args,
+                          struct sdpi_value *out)
 {
     const struct sdpi_list *list = NULL;
 
-    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) || !sdpi_new_list(r, SDPI_LIST, out))
+    if (!NO_ARGS(r, at, args) || !sdpi_iterate(r, self, &list) ||
+        !sdpi_new_list(r, SDPI_LIST, out))
         return false;
     for (size_t i = 0; i < list->count; i++) {
         bool known = false;
 
         if (list->items[i].kind == SDPI_STRING)
-            return sdpi_fail(r, at, "unique of texts, which ignores their case, is not supported");
+            return sdpi_fail(
+                r, at, "unique of texts, which ignores their case, is not supported");
         if (!sdpi_contains(r, out, &list->items[i], &known) ||
             (!known && !sdpi_list_add(r, out->p.list, &list->items[i])))
             return false;
@@ -389,8 +434,9 @@ static bool filter_unique(struct sdpi_render *r, const struct sdpi_node *at, con
     return true;
 }
 
-static bool filter_items(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                         const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_items(struct sdpi_render *r, const struct sdpi_node *at,
+                         const struct sdpi_value *self, const struct sdpi_args *args,
+                         struct sdpi_value *out)
 {
     const struct sdpi_method_entry *entry = sdpi_find_method(self, "items", 5);
 
@@ -402,8 +448,9 @@ static bool filter_items(struct sdpi_render *r, const struct sdpi_node *at, cons
 }
 
 /* Entries in the order of their keys. */
-static bool filter_dictsort(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                            const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_dictsort(struct sdpi_render *r, const struct sdpi_node *at,
+                            const struct sdpi_value *self, const struct sdpi_args *args,
+                            struct sdpi_value *out)
 {
     struct sdpi_list *list;
 
@@ -419,7 +466,8 @@ static bool filter_dictsort(struct sdpi_render *r, const struct sdpi_node *at, c
             int sign = 0;
 
             if (!sdpi_change_case(r, at, &item.p.list->items[0], SDPI_LOWER, &a) ||
-                !sdpi_change_case(r, at, &list->items[to - 1].p.list->items[0], SDPI_LOWER, &b) ||
+                !sdpi_change_case(r, at, &list->items[to - 1].p.list->items[0],
+                                  SDPI_LOWER, &b) ||
                 !sdpi_order(r, &a, &b, &sign))
                 return false;
             if (sign >= 0)
@@ -431,10 +479,13 @@ static bool filter_dictsort(struct sdpi_render *r, const struct sdpi_node *at, c
     return true;
 }
 
-/* -- others ------------------------------------------------------------------------------------------- */
+/* -- others
+ * -------------------------------------------------------------------------------------------
+ */
 
-static bool filter_default(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                           const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_default(struct sdpi_render *r, const struct sdpi_node *at,
+                           const struct sdpi_value *self, const struct sdpi_args *args,
+                           struct sdpi_value *out)
 {
     static const char *const names[] = {"default_value", "boolean"};
     struct sdpi_value arg[2];
@@ -447,8 +498,9 @@ static bool filter_default(struct sdpi_render *r, const struct sdpi_node *at, co
     return true;
 }
 
-static bool filter_int(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                       const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_int(struct sdpi_render *r, const struct sdpi_node *at,
+                       const struct sdpi_value *self, const struct sdpi_args *args,
+                       struct sdpi_value *out)
 {
     static const char *const names[] = {"default"};
     struct sdpi_value arg;
@@ -457,7 +509,8 @@ static bool filter_int(struct sdpi_render *r, const struct sdpi_node *at, const 
     if (!sdpi_take_args(r, at, args, names, 1, &arg))
         return false;
     for (size_t i = 0; plain && i < self->u.length; i++)
-        plain = (self->p.text[i] >= '0' && self->p.text[i] <= '9') || (i == 0 && self->p.text[i] == '-' && self->u.length > 1);
+        plain = (self->p.text[i] >= '0' && self->p.text[i] <= '9') ||
+                (i == 0 && self->p.text[i] == '-' && self->u.length > 1);
     if (plain)
         *out = sdpi_int(strtoll(self->p.text, NULL, 10));
     else if (self->kind == SDPI_REAL && fabs(self->u.real) < 9e18)
@@ -469,8 +522,9 @@ static bool filter_int(struct sdpi_render *r, const struct sdpi_node *at, const 
     return true;
 }
 
-static bool filter_abs(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                       const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_abs(struct sdpi_render *r, const struct sdpi_node *at,
+                       const struct sdpi_value *self, const struct sdpi_args *args,
+                       struct sdpi_value *out)
 {
     struct sdpi_value zero = sdpi_int(0);
 
@@ -484,8 +538,9 @@ static bool filter_abs(struct sdpi_render *r, const struct sdpi_node *at, const 
     return true;
 }
 
-static bool filter_safe(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_value *self,
-                        const struct sdpi_args *args, struct sdpi_value *out)
+static bool filter_safe(struct sdpi_render *r, const struct sdpi_node *at,
+                        const struct sdpi_value *self, const struct sdpi_args *args,
+                        struct sdpi_value *out)
 {
     return NO_ARGS(r, at, args) && to_text(r, self, out);
 }
@@ -525,7 +580,8 @@ static const struct sdpi_filter filters[] = {
 const struct sdpi_filter *sdpi_find_filter(const char *name, size_t length)
 {
     for (size_t i = 0; i < SDP_COUNT_OF(filters); i++)
-        if (strlen(filters[i].name) == length && memcmp(filters[i].name, name, length) == 0)
+        if (strlen(filters[i].name) == length &&
+            memcmp(filters[i].name, name, length) == 0)
             return &filters[i];
     return NULL;
 }

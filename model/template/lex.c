@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Text between tags, and the tokens within them. White space around tags goes as Jinja's
- * trim_blocks and lstrip_blocks say: a newline right behind a block or comment is dropped,
- * so is the indent before one that is alone on its line; a minus in a tag drops all white
- * space on its side, a plus keeps it. Newlines of all kinds become "\n" first, and one at
- * the end of the template is dropped. */
+ * trim_blocks and lstrip_blocks say: a newline right behind a block or comment is
+ * dropped, so is the indent before one that is alone on its line; a minus in a tag drops
+ * all white space on its side, a plus keeps it. Newlines of all kinds become "\n" first,
+ * and one at the end of the template is dropped. */
 #include "model/template/template_internal.h"
 
 #include <ctype.h>
@@ -36,7 +36,8 @@ static void place(struct lexer *l, size_t offset, int *line, int *column)
             l->line_start = l->counted + 1;
         }
     *line = l->line;
-    *column = (int)sdpi_utf8_count(l->t->text + l->line_start, offset - l->line_start) + 1;
+    *column =
+        (int)sdpi_utf8_count(l->t->text + l->line_start, offset - l->line_start) + 1;
 }
 
 SDP_PRINTF(3, 4)
@@ -122,7 +123,8 @@ static void end_tag(struct lexer *l, char sign, bool is_output)
     l->line_starting = l->t->text[l->at - 1] == '\n';
 }
 
-/* -- tokens ------------------------------------------------------------------------------ */
+/* -- tokens
+ * ------------------------------------------------------------------------------ */
 
 static int hex_value(const char *text, size_t count, uint32_t *out)
 {
@@ -130,15 +132,15 @@ static int hex_value(const char *text, size_t count, uint32_t *out)
     for (size_t i = 0; i < count; i++) {
         if (!isxdigit((unsigned char)text[i]))
             return 0;
-        *out = *out << 4 | (uint32_t)(isdigit((unsigned char)text[i])
-                                          ? text[i] - '0'
-                                          : (text[i] | 32) - 'a' + 10);
+        *out = *out << 4 |
+               (uint32_t)(isdigit((unsigned char)text[i]) ? text[i] - '0'
+                                                          : (text[i] | 32) - 'a' + 10);
     }
     return 1;
 }
 
-/* The escape at text[0..length), behind its backslash; returns the characters it takes, 0 if it is
- * none. *out has room for 4 bytes. */
+/* The escape at text[0..length), behind its backslash; returns the characters it takes, 0
+ * if it is none. *out has room for 4 bytes. */
 static size_t read_escape(const char *text, size_t length, char *out, size_t *written)
 {
     static const char names[] = "ntr\\'\"abfv", meant[] = "\n\t\r\\'\"\a\b\f\v";
@@ -156,13 +158,16 @@ static size_t read_escape(const char *text, size_t length, char *out, size_t *wr
         return 1;
     }
     if (text[0] >= '0' && text[0] <= '7') {
-        for (digits = 0; digits < 3 && digits < length && text[digits] >= '0' && text[digits] <= '7'; digits++)
+        for (digits = 0;
+             digits < 3 && digits < length && text[digits] >= '0' && text[digits] <= '7';
+             digits++)
             character = character * 8 + (uint32_t)(text[digits] - '0');
         *written = sdpi_utf8_write(character, out);
         return character ? digits : 0;
     }
     if (digits == 0 || length <= digits || !hex_value(text + 1, digits, &character) ||
-        character == 0 || character > 0x10ffff || (character >= 0xd800 && character <= 0xdfff))
+        character == 0 || character > 0x10ffff ||
+        (character >= 0xd800 && character <= 0xdfff))
         return 0;
     *written = sdpi_utf8_write(character, out);
     return digits + 1;
@@ -189,8 +194,11 @@ static bool lex_string(struct lexer *l)
             continue;
         }
         taken = read_escape(text + i + 1, end - i - 1, out + used, &written);
-        if (taken == 0 && (isalnum((unsigned char)text[i + 1])) && strchr("xuUN01234567", text[i + 1]))
-            return fail_lex(l, i, "the escape \\%c here is not supported; write the character itself", text[i + 1]);
+        if (taken == 0 && (isalnum((unsigned char)text[i + 1])) &&
+            strchr("xuUN01234567", text[i + 1]))
+            return fail_lex(
+                l, i, "the escape \\%c here is not supported; write the character itself",
+                text[i + 1]);
         if (taken == 0) { /* no escape: the backslash stays */
             out[used++] = text[i++];
             continue;
@@ -219,13 +227,17 @@ static bool lex_number(struct lexer *l)
             end++;
     }
     if ((text[end] == 'e' || text[end] == 'E') &&
-        (isdigit((unsigned char)text[end + 1]) || (strchr("+-", text[end + 1]) && text[end + 1] && isdigit((unsigned char)text[end + 2])))) {
+        (isdigit((unsigned char)text[end + 1]) ||
+         (strchr("+-", text[end + 1]) && text[end + 1] &&
+          isdigit((unsigned char)text[end + 2])))) {
         real = true;
         for (end += 2; isdigit((unsigned char)text[end]);)
             end++;
     }
-    if (end - start >= sizeof digits || isalpha((unsigned char)text[end]) || memchr(text + start, '_', end - start))
-        return fail_lex(l, start, "this number is not supported; write it with decimal digits alone");
+    if (end - start >= sizeof digits || isalpha((unsigned char)text[end]) ||
+        memchr(text + start, '_', end - start))
+        return fail_lex(
+            l, start, "this number is not supported; write it with decimal digits alone");
     memcpy(digits, text + start, end - start);
     digits[end - start] = '\0';
     token = push(l, real ? SDPI_T_REAL : SDPI_T_INT, start, text + start, end - start);
@@ -242,8 +254,9 @@ static bool lex_number(struct lexer *l)
 
 static bool lex_operator(struct lexer *l)
 {
-    static const char *const words[] = {"==", "!=", ">=", "<=", "//", "**", "+", "-", "*", "/", "%", "~", "<",
-                                        ">", "=", "(", ")", "[", "]", "{", "}", ".", ":", "|", ",", NULL};
+    static const char *const words[] = {"==", "!=", ">=", "<=", "//", "**", "+", "-", "*",
+                                        "/",  "%",  "~",  "<",  ">",  "=",  "(", ")", "[",
+                                        "]",  "{",  "}",  ".",  ":",  "|",  ",", NULL};
     size_t i = 0;
     char c = l->t->text[l->at];
 
@@ -296,7 +309,8 @@ static bool lex_tag(struct lexer *l, size_t start, const char *end, bool is_outp
 
         skip_spaces(l);
         if (l->at >= l->t->length)
-            return fail_lex(l, start, "a tag begins here and does not end with \"%s\"", end);
+            return fail_lex(l, start, "a tag begins here and does not end with \"%s\"",
+                            end);
         sign = l->t->text[l->at];
         if (sign != '-' && (sign != '+' || is_output))
             sign = '\0';
@@ -329,7 +343,8 @@ static size_t find_tag(const struct lexer *l)
     size_t at = l->at;
 
     for (; at + 1 < l->t->length; at++)
-        if (l->t->text[at] == '{' && strchr("{%#", l->t->text[at + 1]) && l->t->text[at + 1])
+        if (l->t->text[at] == '{' && strchr("{%#", l->t->text[at + 1]) &&
+            l->t->text[at + 1])
             return at;
     return l->t->length;
 }
@@ -361,9 +376,12 @@ static bool lex_all(struct lexer *l)
         if (kind == '#') {
             good = lex_comment(l, start);
         } else {
-            push(l, kind == '{' ? SDPI_T_OPEN_OUTPUT : SDPI_T_OPEN_BLOCK, start, l->t->text + start, 2);
+            push(l, kind == '{' ? SDPI_T_OPEN_OUTPUT : SDPI_T_OPEN_BLOCK, start,
+                 l->t->text + start, 2);
             if (kind == '%' && is_raw(l))
-                return fail_lex(l, start, "{%% raw %%} is not supported; write the text as {{ '...' }}");
+                return fail_lex(
+                    l, start,
+                    "{%% raw %%} is not supported; write the text as {{ '...' }}");
             good = lex_tag(l, start, kind == '{' ? "}}" : "%}", kind == '{');
         }
         if (!good)

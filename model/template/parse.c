@@ -8,11 +8,14 @@
 
 #define WHAT_TO_DO "; give the job a chat template without it (data.chat_template)"
 
-static bool parse_body(struct sdpi_parser *p, const char *const *ends, struct sdpi_node **out);
+static bool parse_body(struct sdpi_parser *p, const char *const *ends,
+                       struct sdpi_node **out);
 
-/* -- tools that parse_expression.c shares ---------------------------------------------- */
+/* -- tools that parse_expression.c shares ----------------------------------------------
+ */
 
-bool sdpi_parse_fail(struct sdpi_parser *p, const struct sdpi_token *at, const char *format, ...)
+bool sdpi_parse_fail(struct sdpi_parser *p, const struct sdpi_token *at,
+                     const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -25,7 +28,8 @@ bool sdpi_parse_fail(struct sdpi_parser *p, const struct sdpi_token *at, const c
     return false;
 }
 
-static bool token_is(const struct sdpi_token *token, enum sdpi_token_kind kind, const char *text)
+static bool token_is(const struct sdpi_token *token, enum sdpi_token_kind kind,
+                     const char *text)
 {
     return token->kind == kind && token->length == strlen(text) &&
            memcmp(token->text, text, token->length) == 0;
@@ -96,7 +100,8 @@ bool sdpi_parse_add(struct sdpi_parser *p, struct sdpi_node *to, struct sdpi_nod
     return true;
 }
 
-/* -- statements ------------------------------------------------------------------------- */
+/* -- statements -------------------------------------------------------------------------
+ */
 
 static bool close_tag(struct sdpi_parser *p)
 {
@@ -107,7 +112,8 @@ static bool close_tag(struct sdpi_parser *p)
 }
 
 /* A name, names with commas between them, or attr of a namespace. */
-static bool parse_target(struct sdpi_parser *p, bool with_attribute, struct sdpi_node **out)
+static bool parse_target(struct sdpi_parser *p, bool with_attribute,
+                         struct sdpi_node **out)
 {
     struct sdpi_node *first = NULL, *tuple = NULL;
     bool in_brackets = sdpi_parse_accept(p, "(");
@@ -123,7 +129,8 @@ static bool parse_target(struct sdpi_parser *p, bool with_attribute, struct sdpi
         if (with_attribute && !first && sdpi_parse_is(p, ".")) {
             p->at++;
             if (p->at->kind != SDPI_T_NAME)
-                return sdpi_parse_fail(p, p->at, "the name of an attribute is expected here");
+                return sdpi_parse_fail(p, p->at,
+                                       "the name of an attribute is expected here");
             if (!(*out = sdpi_parse_node(p, SDPI_N_ATTR)))
                 return false;
             (*out)->a = name;
@@ -136,7 +143,8 @@ static bool parse_target(struct sdpi_parser *p, bool with_attribute, struct sdpi
             return false;
         if (!sdpi_parse_accept(p, ","))
             break;
-        if (!tuple && (!(tuple = sdpi_parse_node(p, SDPI_N_TUPLE)) || !sdpi_parse_add(p, tuple, first)))
+        if (!tuple && (!(tuple = sdpi_parse_node(p, SDPI_N_TUPLE)) ||
+                       !sdpi_parse_add(p, tuple, first)))
             return false;
     }
     *out = tuple ? tuple : first;
@@ -158,7 +166,8 @@ static bool parse_set(struct sdpi_parser *p, struct sdpi_node **out)
     if (node->a->kind == SDPI_N_TUPLE)
         return sdpi_parse_fail(p, p->at, "\"=\" is expected here");
     if (sdpi_parse_is(p, "|"))
-        return sdpi_parse_fail(p, p->at, "a filter on a {%% set %%} block is not supported" WHAT_TO_DO);
+        return sdpi_parse_fail(
+            p, p->at, "a filter on a {%% set %%} block is not supported" WHAT_TO_DO);
     return close_tag(p) && parse_body(p, ends, &node->b) && (p->at++, close_tag(p));
 }
 
@@ -173,11 +182,13 @@ static bool parse_if(struct sdpi_parser *p, struct sdpi_node **out)
     *out = node;
     do {
         p->at++; /* if, elif */
-        if (!sdpi_parse_tuple(p, false, &condition) || !close_tag(p) || !parse_body(p, ends, &body) ||
-            !sdpi_parse_add(p, node, condition) || !sdpi_parse_add(p, node, body))
+        if (!sdpi_parse_tuple(p, false, &condition) || !close_tag(p) ||
+            !parse_body(p, ends, &body) || !sdpi_parse_add(p, node, condition) ||
+            !sdpi_parse_add(p, node, body))
             return false;
     } while (sdpi_parse_is_name(p, "elif"));
-    if (sdpi_parse_accept_name(p, "else") && (!close_tag(p) || !parse_body(p, last, &node->a)))
+    if (sdpi_parse_accept_name(p, "else") &&
+        (!close_tag(p) || !parse_body(p, last, &node->a)))
         return false;
     p->at++;
     return close_tag(p);
@@ -187,7 +198,8 @@ static bool parse_for(struct sdpi_parser *p, struct sdpi_node **out)
 {
     static const char *const ends[] = {"else", "endfor", NULL};
     static const char *const last[] = {"endfor", NULL};
-    struct sdpi_node *node = sdpi_parse_node(p, SDPI_N_FOR), *body = NULL, *otherwise = NULL;
+    struct sdpi_node *node = sdpi_parse_node(p, SDPI_N_FOR), *body = NULL,
+                     *otherwise = NULL;
 
     p->at++;
     if (!node || !parse_target(p, false, &node->a))
@@ -207,10 +219,12 @@ static bool parse_for(struct sdpi_parser *p, struct sdpi_node **out)
     if (!parse_body(p, ends, &body))
         return false;
     p->loops--;
-    if (sdpi_parse_accept_name(p, "else") && (!close_tag(p) || !parse_body(p, last, &otherwise)))
+    if (sdpi_parse_accept_name(p, "else") &&
+        (!close_tag(p) || !parse_body(p, last, &otherwise)))
         return false;
     p->at++;
-    return sdpi_parse_add(p, node, body) && sdpi_parse_add(p, node, otherwise) && close_tag(p);
+    return sdpi_parse_add(p, node, body) && sdpi_parse_add(p, node, otherwise) &&
+           close_tag(p);
 }
 
 static bool parse_parameter(struct sdpi_parser *p, struct sdpi_node *macro)
@@ -262,7 +276,8 @@ static bool parse_jump(struct sdpi_parser *p, struct sdpi_node **out)
     bool is_break = sdpi_parse_is_name(p, "break");
 
     if (p->loops == 0)
-        return sdpi_parse_fail(p, p->at, "\"%s\" stands outside of a loop", is_break ? "break" : "continue");
+        return sdpi_parse_fail(p, p->at, "\"%s\" stands outside of a loop",
+                               is_break ? "break" : "continue");
     *out = sdpi_parse_node(p, is_break ? SDPI_N_BREAK : SDPI_N_CONTINUE);
     p->at++;
     return *out && close_tag(p);
@@ -290,18 +305,24 @@ static bool parse_statement(struct sdpi_parser *p, struct sdpi_node **out)
     static const struct {
         const char *name;
         bool (*parse)(struct sdpi_parser *p, struct sdpi_node **out);
-    } known[] = {{"if", parse_if},       {"for", parse_for},    {"set", parse_set},
-                 {"macro", parse_macro}, {"break", parse_jump}, {"continue", parse_jump},
+    } known[] = {{"if", parse_if},
+                 {"for", parse_for},
+                 {"set", parse_set},
+                 {"macro", parse_macro},
+                 {"break", parse_jump},
+                 {"continue", parse_jump},
                  {"generation", parse_generation}};
-    static const char *const others[] = {"include", "import", "from", "extends", "block", "call", "filter", "with",
-                                         "autoescape", "do", "trans", "debug", NULL};
+    static const char *const others[] = {
+        "include", "import",     "from", "extends", "block", "call", "filter",
+        "with",    "autoescape", "do",   "trans",   "debug", NULL};
 
     for (size_t i = 0; i < SDP_COUNT_OF(known); i++)
         if (sdpi_parse_is_name(p, known[i].name))
             return known[i].parse(p, out);
     for (size_t i = 0; others[i]; i++)
         if (sdpi_parse_is_name(p, others[i]))
-            return sdpi_parse_fail(p, p->at, "{%% %s %%} is not supported" WHAT_TO_DO, others[i]);
+            return sdpi_parse_fail(p, p->at, "{%% %s %%} is not supported" WHAT_TO_DO,
+                                   others[i]);
     return sdpi_parse_fail(p, p->at, "\"%.*s\" is no tag that is known here" WHAT_TO_DO,
                            (int)SDP_MIN(p->at->length, (size_t)40), p->at->text);
 }
@@ -334,7 +355,8 @@ static bool is_end(const struct sdpi_parser *p, const char *const *ends)
 }
 
 /* Statements up to a tag of `ends` (NULL: up to the end), whose name is then at p->at. */
-static bool parse_body(struct sdpi_parser *p, const char *const *ends, struct sdpi_node **out)
+static bool parse_body(struct sdpi_parser *p, const char *const *ends,
+                       struct sdpi_node **out)
 {
     struct sdpi_node *body = sdpi_parse_node(p, SDPI_N_BODY), *node = NULL;
     const struct sdpi_token *start = p->at;
@@ -360,20 +382,25 @@ static bool parse_body(struct sdpi_parser *p, const char *const *ends, struct sd
     }
     p->depth--;
     if (ends && p->at->kind == SDPI_T_END)
-        return sdpi_parse_fail(p, start, "the block before this has no {%% %s %%}", ends[0][0] == 'e' && ends[1] && ends[2] ? "endif" : ends[1] ? ends[1] : ends[0]);
+        return sdpi_parse_fail(p, start, "the block before this has no {%% %s %%}",
+                               ends[0][0] == 'e' && ends[1] && ends[2] ? "endif"
+                               : ends[1]                               ? ends[1]
+                                                                       : ends[0]);
     if (ends)
         p->at++;
     return true;
 }
 
-enum sdp_status sdpi_template_tree(struct sdp_template *t, const struct sdpi_token *tokens, struct sdp_error *err)
+enum sdp_status sdpi_template_tree(struct sdp_template *t,
+                                   const struct sdpi_token *tokens, struct sdp_error *err)
 {
     struct sdpi_parser p = {.t = t, .at = tokens, .err = err};
 
     return parse_body(&p, NULL, &t->body) ? SDP_OK : SDP_INPUT;
 }
 
-/* -- the template ------------------------------------------------------------------------- */
+/* -- the template
+ * ------------------------------------------------------------------------- */
 
 /* The text with all newlines as "\n", and without the last one. */
 static void take_text(struct sdp_template *t, const char *text, size_t length)
@@ -397,11 +424,15 @@ enum sdp_status sdp_template_parse(const char *text, size_t length, const char *
     size_t where = 0;
 
     if (length > SDPI_MAX_TEMPLATE)
-        return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0, "has %zu bytes; a template of at most %zu is read",
-                           length, SDPI_MAX_TEMPLATE);
+        return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
+                           "has %zu bytes; a template of at most %zu is read", length,
+                           SDPI_MAX_TEMPLATE);
     if (!sdpi_utf8_valid(text, length, &where) || memchr(text, '\0', length))
-        return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0, "is not valid UTF-8 text at byte %zu",
-                           memchr(text, '\0', length) ? (size_t)((const char *)memchr(text, '\0', length) - text) : where);
+        return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
+                           "is not valid UTF-8 text at byte %zu",
+                           memchr(text, '\0', length)
+                               ? (size_t)((const char *)memchr(text, '\0', length) - text)
+                               : where);
     t = sdp_xcalloc(1, sizeof *t);
     t->name = sdp_xstrdup(name);
     t->arena.limit = 512 * SDPI_MAX_TEMPLATE;
@@ -438,7 +469,8 @@ static bool uses_name(const struct sdpi_node *node, const char *name)
 
     if (!node)
         return false;
-    if (node->kind == SDPI_N_CALL && node->a->kind == SDPI_N_NAME && node->a->length == strlen(name) &&
+    if (node->kind == SDPI_N_CALL && node->a->kind == SDPI_N_NAME &&
+        node->a->length == strlen(name) &&
         memcmp(node->a->text, name, node->a->length) == 0)
         return true;
     parts[0] = node->a;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Expressions, with Jinja's precedence: if-else, or, and, not, comparisons, + and -, ~,
- * * / // %, **, signs, then attributes, calls, filters and tests. A chain of operators makes a
- * tree as deep as it is long, so it counts as nesting. */
+ * * / // %, **, signs, then attributes, calls, filters and tests. A chain of operators
+ * makes a tree as deep as it is long, so it counts as nesting. */
 #include "model/template/template_internal.h"
 
 static bool parse_unary(struct sdpi_parser *p, bool with_filters, struct sdpi_node **out);
@@ -24,9 +24,11 @@ static bool wrap(struct sdpi_parser *p, enum sdpi_node_kind kind, struct sdpi_no
     return true;
 }
 
-/* -- primaries ---------------------------------------------------------------------------- */
+/* -- primaries
+ * ---------------------------------------------------------------------------- */
 
-static bool parse_constant(struct sdpi_parser *p, struct sdpi_value value, struct sdpi_node **out)
+static bool parse_constant(struct sdpi_parser *p, struct sdpi_value value,
+                           struct sdpi_node **out)
 {
     if (!(*out = sdpi_parse_node(p, SDPI_N_CONST)))
         return false;
@@ -99,8 +101,9 @@ static bool parse_dict(struct sdpi_parser *p, struct sdpi_node **out)
             return false;
         if (sdpi_parse_accept(p, "}"))
             break;
-        if (!parse_plain(p, &key) || !sdpi_parse_expect(p, ":") || !parse_plain(p, &value) ||
-            !sdpi_parse_add(p, node, key) || !sdpi_parse_add(p, node, value))
+        if (!parse_plain(p, &key) || !sdpi_parse_expect(p, ":") ||
+            !parse_plain(p, &value) || !sdpi_parse_add(p, node, key) ||
+            !sdpi_parse_add(p, node, value))
             return false;
     }
     *out = node;
@@ -144,7 +147,8 @@ static bool parse_primary(struct sdpi_parser *p, struct sdpi_node **out)
     return sdpi_parse_fail(p, p->at, "an expression is expected here");
 }
 
-/* -- what follows a primary ----------------------------------------------------------------- */
+/* -- what follows a primary
+ * ----------------------------------------------------------------- */
 
 static bool parse_arguments(struct sdpi_parser *p, struct sdpi_node *call)
 {
@@ -160,9 +164,10 @@ static bool parse_arguments(struct sdpi_parser *p, struct sdpi_node *call)
         if (sdpi_parse_accept(p, ")"))
             break;
         if (sdpi_parse_is(p, "*") || sdpi_parse_is(p, "**"))
-            return sdpi_parse_fail(p, p->at, "arguments from a list (*) are not supported");
-        if (p->at->kind == SDPI_T_NAME && p->at[1].kind == SDPI_T_OP && p->at[1].length == 1 &&
-            p->at[1].text[0] == '=') {
+            return sdpi_parse_fail(p, p->at,
+                                   "arguments from a list (*) are not supported");
+        if (p->at->kind == SDPI_T_NAME && p->at[1].kind == SDPI_T_OP &&
+            p->at[1].length == 1 && p->at[1].text[0] == '=') {
             if (!(item = sdpi_parse_node(p, SDPI_N_KEYWORD)))
                 return false;
             p->at += 2;
@@ -170,7 +175,8 @@ static bool parse_arguments(struct sdpi_parser *p, struct sdpi_node *call)
             if (!parse_plain(p, &item->a))
                 return false;
         } else if (keywords) {
-            return sdpi_parse_fail(p, p->at, "an argument without a name follows one with a name");
+            return sdpi_parse_fail(p, p->at,
+                                   "an argument without a name follows one with a name");
         } else if (!parse_plain(p, &item)) {
             return false;
         }
@@ -180,13 +186,15 @@ static bool parse_arguments(struct sdpi_parser *p, struct sdpi_node *call)
     return true;
 }
 
-static bool parse_slice(struct sdpi_parser *p, struct sdpi_node *node, struct sdpi_node *first)
+static bool parse_slice(struct sdpi_parser *p, struct sdpi_node *node,
+                        struct sdpi_node *first)
 {
     struct sdpi_node *parts[3] = {first, NULL, NULL};
 
     node->kind = SDPI_N_SLICE;
     for (size_t i = 1; i < 3 && sdpi_parse_accept(p, ":"); i++)
-        if (!sdpi_parse_is(p, ":") && !sdpi_parse_is(p, "]") && !parse_plain(p, &parts[i]))
+        if (!sdpi_parse_is(p, ":") && !sdpi_parse_is(p, "]") &&
+            !parse_plain(p, &parts[i]))
             return false;
     for (size_t i = 0; i < 3; i++)
         if (!sdpi_parse_add(p, node, parts[i]))
@@ -257,8 +265,11 @@ static bool parse_filter(struct sdpi_parser *p, struct sdpi_node **out)
         return false;
     (*out)->filter = sdpi_find_filter(p->at->text, p->at->length);
     if (!(*out)->filter)
-        return sdpi_parse_fail(p, p->at, "the filter \"%.*s\" is not supported; give the job a chat template "
-                               "without it (data.chat_template)", (int)SDP_MIN(p->at->length, (size_t)40), p->at->text);
+        return sdpi_parse_fail(
+            p, p->at,
+            "the filter \"%.*s\" is not supported; give the job a chat template "
+            "without it (data.chat_template)",
+            (int)SDP_MIN(p->at->length, (size_t)40), p->at->text);
     p->at++;
     return !sdpi_parse_is(p, "(") || parse_arguments(p, *out);
 }
@@ -269,10 +280,11 @@ static bool begins_argument(const struct sdpi_parser *p)
     enum sdpi_token_kind kind = p->at->kind;
 
     if (kind == SDPI_T_NAME)
-        return !sdpi_parse_is_name(p, "else") && !sdpi_parse_is_name(p, "or") && !sdpi_parse_is_name(p, "and") &&
-               !sdpi_parse_is_name(p, "is") && !sdpi_parse_is_name(p, "if");
-    return kind == SDPI_T_STRING || kind == SDPI_T_INT || kind == SDPI_T_REAL || sdpi_parse_is(p, "[") ||
-           sdpi_parse_is(p, "{");
+        return !sdpi_parse_is_name(p, "else") && !sdpi_parse_is_name(p, "or") &&
+               !sdpi_parse_is_name(p, "and") && !sdpi_parse_is_name(p, "is") &&
+               !sdpi_parse_is_name(p, "if");
+    return kind == SDPI_T_STRING || kind == SDPI_T_INT || kind == SDPI_T_REAL ||
+           sdpi_parse_is(p, "[") || sdpi_parse_is(p, "{");
 }
 
 static bool parse_test(struct sdpi_parser *p, struct sdpi_node **out)
@@ -291,8 +303,11 @@ static bool parse_test(struct sdpi_parser *p, struct sdpi_node **out)
     node->negated = negated;
     node->filter = sdpi_find_test(p->at->text, p->at->length);
     if (!node->filter)
-        return sdpi_parse_fail(p, p->at, "the test \"%.*s\" is not supported; give the job a chat template "
-                               "without it (data.chat_template)", (int)SDP_MIN(p->at->length, (size_t)40), p->at->text);
+        return sdpi_parse_fail(
+            p, p->at,
+            "the test \"%.*s\" is not supported; give the job a chat template "
+            "without it (data.chat_template)",
+            (int)SDP_MIN(p->at->length, (size_t)40), p->at->text);
     p->at++;
     if (sdpi_parse_is(p, "("))
         return parse_arguments(p, node);
@@ -304,11 +319,13 @@ static bool parse_test(struct sdpi_parser *p, struct sdpi_node **out)
            sdpi_parse_add(p, node, argument);
 }
 
-/* -- operators --------------------------------------------------------------------------------- */
+/* -- operators
+ * --------------------------------------------------------------------------------- */
 
 static bool parse_sign(struct sdpi_parser *p, struct sdpi_node **out)
 {
-    struct sdpi_node *node = sdpi_parse_node(p, sdpi_parse_is(p, "-") ? SDPI_N_NEGATIVE : SDPI_N_POSITIVE);
+    struct sdpi_node *node =
+        sdpi_parse_node(p, sdpi_parse_is(p, "-") ? SDPI_N_NEGATIVE : SDPI_N_POSITIVE);
 
     p->at++;
     *out = node;
@@ -322,7 +339,8 @@ static bool parse_unary(struct sdpi_parser *p, bool with_filters, struct sdpi_no
 
     if (++p->depth > SDPI_MAX_PARSE)
         return sdpi_parse_fail(p, p->at, "an expression is nested too deeply");
-    if (!(sign ? parse_sign(p, out) : parse_primary(p, out)) || !parse_postfix(p, out, &depth))
+    if (!(sign ? parse_sign(p, out) : parse_primary(p, out)) ||
+        !parse_postfix(p, out, &depth))
         return false;
     while (with_filters) {
         bool good = true;
@@ -349,7 +367,8 @@ struct level {
     enum sdpi_operator op;
 };
 
-static bool find_operator(const struct sdpi_parser *p, const struct level *level, enum sdpi_operator *op)
+static bool find_operator(const struct sdpi_parser *p, const struct level *level,
+                          enum sdpi_operator *op)
 {
     for (; level->text; level++)
         if (sdpi_parse_is(p, level->text)) {
@@ -361,7 +380,8 @@ static bool find_operator(const struct sdpi_parser *p, const struct level *level
 
 /* Operators of one level, from left to right. */
 static bool parse_level(struct sdpi_parser *p, const struct level *level,
-                        bool (*operand)(struct sdpi_parser *p, struct sdpi_node **out), struct sdpi_node **out)
+                        bool (*operand)(struct sdpi_parser *p, struct sdpi_node **out),
+                        struct sdpi_node **out)
 {
     enum sdpi_operator op;
     int depth = p->depth;
@@ -376,7 +396,8 @@ static bool parse_level(struct sdpi_parser *p, const struct level *level,
         if (!operand(p, &(*out)->b))
             return false;
         if (++depth > SDPI_MAX_PARSE)
-            return sdpi_parse_fail(p, p->at, "an expression has too many operators in a row");
+            return sdpi_parse_fail(p, p->at,
+                                   "an expression has too many operators in a row");
     }
     return true;
 }
@@ -395,8 +416,11 @@ static bool parse_power(struct sdpi_parser *p, struct sdpi_node **out)
 
 static bool parse_product(struct sdpi_parser *p, struct sdpi_node **out)
 {
-    static const struct level level[] = {{"*", SDPI_MULTIPLY},     {"/", SDPI_DIVIDE}, {"//", SDPI_FLOOR_DIVIDE},
-                                         {"%", SDPI_MODULO},       {NULL, SDPI_ADD}};
+    static const struct level level[] = {{"*", SDPI_MULTIPLY},
+                                         {"/", SDPI_DIVIDE},
+                                         {"//", SDPI_FLOOR_DIVIDE},
+                                         {"%", SDPI_MODULO},
+                                         {NULL, SDPI_ADD}};
 
     return parse_level(p, level, parse_power, out);
 }
@@ -420,23 +444,25 @@ static bool parse_concat(struct sdpi_parser *p, struct sdpi_node **out)
 
 static bool parse_sum(struct sdpi_parser *p, struct sdpi_node **out)
 {
-    static const struct level level[] = {{"+", SDPI_ADD}, {"-", SDPI_SUBTRACT}, {NULL, SDPI_ADD}};
+    static const struct level level[] = {
+        {"+", SDPI_ADD}, {"-", SDPI_SUBTRACT}, {NULL, SDPI_ADD}};
 
     return parse_level(p, level, parse_concat, out);
 }
 
 static bool find_comparison(struct sdpi_parser *p, enum sdpi_operator *op)
 {
-    static const struct level level[] = {{"==", SDPI_EQUAL},      {"!=", SDPI_NOT_EQUAL},
-                                         {"<=", SDPI_LESS_EQUAL}, {">=", SDPI_GREATER_EQUAL},
-                                         {"<", SDPI_LESS},        {">", SDPI_GREATER},
-                                         {NULL, SDPI_ADD}};
+    static const struct level level[] = {
+        {"==", SDPI_EQUAL},      {"!=", SDPI_NOT_EQUAL},
+        {"<=", SDPI_LESS_EQUAL}, {">=", SDPI_GREATER_EQUAL},
+        {"<", SDPI_LESS},        {">", SDPI_GREATER},
+        {NULL, SDPI_ADD}};
 
     *op = SDPI_IN;
     if (sdpi_parse_is_name(p, "in"))
         return true;
-    if (sdpi_parse_is_name(p, "not") && p->at[1].kind == SDPI_T_NAME && p->at[1].length == 2 &&
-        memcmp(p->at[1].text, "in", 2) == 0) {
+    if (sdpi_parse_is_name(p, "not") && p->at[1].kind == SDPI_T_NAME &&
+        p->at[1].length == 2 && memcmp(p->at[1].text, "in", 2) == 0) {
         *op = SDPI_NOT_IN;
         p->at++;
         return true;
@@ -482,7 +508,8 @@ static bool parse_not(struct sdpi_parser *p, struct sdpi_node **out)
 }
 
 static bool parse_words(struct sdpi_parser *p, const char *word, enum sdpi_node_kind kind,
-                        bool (*operand)(struct sdpi_parser *p, struct sdpi_node **out), struct sdpi_node **out)
+                        bool (*operand)(struct sdpi_parser *p, struct sdpi_node **out),
+                        struct sdpi_node **out)
 {
     int depth = p->depth;
 
@@ -495,7 +522,8 @@ static bool parse_words(struct sdpi_parser *p, const char *word, enum sdpi_node_
         if (!operand(p, &(*out)->b))
             return false;
         if (++depth > SDPI_MAX_PARSE)
-            return sdpi_parse_fail(p, p->at, "an expression has too many operators in a row");
+            return sdpi_parse_fail(p, p->at,
+                                   "an expression has too many operators in a row");
     }
     return true;
 }
@@ -522,10 +550,12 @@ static bool parse_if_else(struct sdpi_parser *p, struct sdpi_node **out)
         p->at++;
         if (!parse_or(p, &(*out)->b))
             return false;
-        if (sdpi_parse_accept_name(p, "else") && !sdpi_parse_expression(p, true, &(*out)->c))
+        if (sdpi_parse_accept_name(p, "else") &&
+            !sdpi_parse_expression(p, true, &(*out)->c))
             return false;
         if (++depth > SDPI_MAX_PARSE)
-            return sdpi_parse_fail(p, p->at, "an expression has too many operators in a row");
+            return sdpi_parse_fail(p, p->at,
+                                   "an expression has too many operators in a row");
     }
     return true;
 }
@@ -543,8 +573,8 @@ bool sdpi_parse_expression(struct sdpi_parser *p, bool with_if, struct sdpi_node
 
 static bool ends_tuple(const struct sdpi_parser *p)
 {
-    return p->at->kind == SDPI_T_CLOSE_OUTPUT || p->at->kind == SDPI_T_CLOSE_BLOCK || sdpi_parse_is(p, ")") ||
-           sdpi_parse_is_name(p, "recursive");
+    return p->at->kind == SDPI_T_CLOSE_OUTPUT || p->at->kind == SDPI_T_CLOSE_BLOCK ||
+           sdpi_parse_is(p, ")") || sdpi_parse_is_name(p, "recursive");
 }
 
 bool sdpi_parse_tuple(struct sdpi_parser *p, bool with_if, struct sdpi_node **out)
@@ -554,7 +584,8 @@ bool sdpi_parse_tuple(struct sdpi_parser *p, bool with_if, struct sdpi_node **ou
     if (!sdpi_parse_expression(p, with_if, out))
         return false;
     while (sdpi_parse_is(p, ",")) {
-        if (!tuple && (!(tuple = sdpi_parse_node(p, SDPI_N_TUPLE)) || !sdpi_parse_add(p, tuple, *out)))
+        if (!tuple && (!(tuple = sdpi_parse_node(p, SDPI_N_TUPLE)) ||
+                       !sdpi_parse_add(p, tuple, *out)))
             return false;
         p->at++;
         *out = tuple;

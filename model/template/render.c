@@ -8,9 +8,11 @@
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE, FLOW_FAIL };
 
-static enum flow run_body(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *body);
+static enum flow run_body(struct sdpi_render *r, struct sdpi_scope *scope,
+                          const struct sdpi_node *body);
 
-/* -- tools ----------------------------------------------------------------------------------- */
+/* -- tools
+ * ----------------------------------------------------------------------------------- */
 
 bool sdpi_fail(struct sdpi_render *r, const struct sdpi_node *at, const char *format, ...)
 {
@@ -21,7 +23,8 @@ bool sdpi_fail(struct sdpi_render *r, const struct sdpi_node *at, const char *fo
     if (vsnprintf(text, sizeof text, format, args) < 0)
         text[0] = '\0';
     va_end(args);
-    sdp_fail_at(r->err, SDP_INPUT, r->t->name, NULL, at ? at->line : 0, at ? at->column : 0, "%s", text);
+    sdp_fail_at(r->err, SDP_INPUT, r->t->name, NULL, at ? at->line : 0,
+                at ? at->column : 0, "%s", text);
     return false;
 }
 
@@ -29,7 +32,9 @@ bool sdpi_charge(struct sdpi_render *r, size_t steps)
 {
     r->steps += steps;
     return r->steps <= SDPI_MAX_STEPS ||
-           sdpi_fail(r, r->at, "the template does more than %zu steps for one conversation; it is stopped",
+           sdpi_fail(r, r->at,
+                     "the template does more than %zu steps for one conversation; it is "
+                     "stopped",
                      SDPI_MAX_STEPS);
 }
 
@@ -38,31 +43,38 @@ void *sdpi_take(struct sdpi_render *r, size_t size)
     void *memory = sdpi_arena_take(&r->arena, size);
 
     if (!memory)
-        sdpi_fail(r, r->at, "the template needs more than %zu MiB for one conversation; it is stopped",
-                  SDPI_MAX_ARENA >> 20);
+        sdpi_fail(
+            r, r->at,
+            "the template needs more than %zu MiB for one conversation; it is stopped",
+            SDPI_MAX_ARENA >> 20);
     return memory;
 }
 
 bool sdpi_check_out(struct sdpi_render *r, const struct sdpi_out *out)
 {
-    return !out->full || sdpi_fail(r, r->at, "the template writes more than %zu MiB for one conversation; it is stopped",
+    return !out->full || sdpi_fail(r, r->at,
+                                   "the template writes more than %zu MiB for one "
+                                   "conversation; it is stopped",
                                    SDPI_MAX_OUTPUT >> 20);
 }
 
-const struct sdpi_value *sdpi_scope_find(const struct sdpi_scope *scope, const char *name, size_t length)
+const struct sdpi_value *sdpi_scope_find(const struct sdpi_scope *scope, const char *name,
+                                         size_t length)
 {
     for (; scope; scope = scope->parent)
         for (size_t i = 0; i < scope->count; i++)
-            if (scope->items[i].length == length && memcmp(scope->items[i].name, name, length) == 0)
+            if (scope->items[i].length == length &&
+                memcmp(scope->items[i].name, name, length) == 0)
                 return &scope->items[i].value;
     return NULL;
 }
 
-bool sdpi_scope_set(struct sdpi_render *r, struct sdpi_scope *scope, const char *name, size_t length,
-                    const struct sdpi_value *value)
+bool sdpi_scope_set(struct sdpi_render *r, struct sdpi_scope *scope, const char *name,
+                    size_t length, const struct sdpi_value *value)
 {
     for (size_t i = 0; i < scope->count; i++)
-        if (scope->items[i].length == length && memcmp(scope->items[i].name, name, length) == 0) {
+        if (scope->items[i].length == length &&
+            memcmp(scope->items[i].name, name, length) == 0) {
             scope->items[i].value = *value;
             return true;
         }
@@ -90,9 +102,11 @@ static struct sdpi_scope *new_scope(struct sdpi_render *r, struct sdpi_scope *pa
     return scope;
 }
 
-/* -- assigning ---------------------------------------------------------------------------------- */
+/* -- assigning
+ * ---------------------------------------------------------------------------------- */
 
-static bool assign_attribute(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *target,
+static bool assign_attribute(struct sdpi_render *r, struct sdpi_scope *scope,
+                             const struct sdpi_node *target,
                              const struct sdpi_value *value)
 {
     const struct sdpi_node *name = target->a;
@@ -100,15 +114,18 @@ static bool assign_attribute(struct sdpi_render *r, struct sdpi_scope *scope, co
     struct sdpi_value key = sdpi_string(target->text, target->length);
 
     if (!space || space->kind != SDPI_NAMESPACE)
-        return sdpi_fail(r, target, "\"%.*s\" is no namespace; attributes can be set of namespaces only",
-                         (int)name->length, name->text);
+        return sdpi_fail(
+            r, target,
+            "\"%.*s\" is no namespace; attributes can be set of namespaces only",
+            (int)name->length, name->text);
     if (target->text[0] == '_')
-        return sdpi_fail(r, target, "an attribute whose name begins with \"_\" cannot be set");
+        return sdpi_fail(r, target,
+                         "an attribute whose name begins with \"_\" cannot be set");
     return sdpi_dict_set(r, space->p.dict, &key, value);
 }
 
-static bool assign(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *target,
-                   const struct sdpi_value *value)
+static bool assign(struct sdpi_render *r, struct sdpi_scope *scope,
+                   const struct sdpi_node *target, const struct sdpi_value *value)
 {
     const struct sdpi_list *list = NULL;
 
@@ -121,18 +138,21 @@ static bool assign(struct sdpi_render *r, struct sdpi_scope *scope, const struct
     if (!sdpi_iterate(r, value, &list))
         return false;
     if (list->count != target->count)
-        return sdpi_fail(r, target, "%zu values cannot be given to %zu variables", list->count, target->count);
+        return sdpi_fail(r, target, "%zu values cannot be given to %zu variables",
+                         list->count, target->count);
     for (size_t i = 0; i < list->count; i++)
-        if (!sdpi_scope_set(r, scope, target->items[i]->text, target->items[i]->length, &list->items[i]))
+        if (!sdpi_scope_set(r, scope, target->items[i]->text, target->items[i]->length,
+                            &list->items[i]))
             return false;
     return true;
 }
 
-/* -- statements ---------------------------------------------------------------------------------- */
+/* -- statements
+ * ---------------------------------------------------------------------------------- */
 
 /* Runs a body into a text of its own. */
-static bool capture(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *body,
-                    struct sdpi_value *out)
+static bool capture(struct sdpi_render *r, struct sdpi_scope *scope,
+                    const struct sdpi_node *body, struct sdpi_value *out)
 {
     struct sdpi_out text = {.text = NULL}, *outer = r->out;
     bool nested = r->nested, good;
@@ -147,8 +167,9 @@ static bool capture(struct sdpi_render *r, struct sdpi_scope *scope, const struc
     return good;
 }
 
-bool sdpi_call_macro(struct sdpi_render *r, const struct sdpi_node *at, const struct sdpi_macro *macro,
-                     const struct sdpi_args *args, struct sdpi_value *out)
+bool sdpi_call_macro(struct sdpi_render *r, const struct sdpi_node *at,
+                     const struct sdpi_macro *macro, const struct sdpi_args *args,
+                     struct sdpi_value *out)
 {
     struct sdpi_scope *scope = new_scope(r, macro->scope);
     const struct sdpi_node *node = macro->node;
@@ -157,8 +178,8 @@ bool sdpi_call_macro(struct sdpi_render *r, const struct sdpi_node *at, const st
     if (!scope)
         return false;
     if (args->count > node->count)
-        return sdpi_fail(r, at, "the macro \"%.*s\" takes at most %zu arguments, not %zu", (int)node->length,
-                         node->text, node->count, args->count);
+        return sdpi_fail(r, at, "the macro \"%.*s\" takes at most %zu arguments, not %zu",
+                         (int)node->length, node->text, node->count, args->count);
     for (size_t i = 0; i < node->count; i++) {
         const struct sdpi_node *parameter = node->items[i];
         struct sdpi_value value = sdpi_undefined(NULL);
@@ -179,12 +200,14 @@ bool sdpi_call_macro(struct sdpi_render *r, const struct sdpi_node *at, const st
             return false;
     }
     if (used != args->keyword_count)
-        return sdpi_fail(r, at, "the macro \"%.*s\" has no parameter of a name that is given", (int)node->length,
-                         node->text);
+        return sdpi_fail(r, at,
+                         "the macro \"%.*s\" has no parameter of a name that is given",
+                         (int)node->length, node->text);
     return capture(r, scope, node->b, out);
 }
 
-static enum flow run_if(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static enum flow run_if(struct sdpi_render *r, struct sdpi_scope *scope,
+                        const struct sdpi_node *node)
 {
     struct sdpi_value value;
 
@@ -198,8 +221,8 @@ static enum flow run_if(struct sdpi_render *r, struct sdpi_scope *scope, const s
 }
 
 /* The items of a loop that its condition lets through. */
-static bool filter_items(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node,
-                         const struct sdpi_list **items)
+static bool filter_items(struct sdpi_render *r, struct sdpi_scope *scope,
+                         const struct sdpi_node *node, const struct sdpi_list **items)
 {
     struct sdpi_value kept, value;
     const struct sdpi_list *all = *items;
@@ -211,7 +234,8 @@ static bool filter_items(struct sdpi_render *r, struct sdpi_scope *scope, const 
     for (size_t i = 0; i < all->count; i++) {
         struct sdpi_scope *inner = new_scope(r, scope);
 
-        if (!inner || !assign(r, inner, node->a, &all->items[i]) || !sdpi_eval(r, inner, node->c, &value))
+        if (!inner || !assign(r, inner, node->a, &all->items[i]) ||
+            !sdpi_eval(r, inner, node->c, &value))
             return false;
         if (sdpi_truth(&value) && !sdpi_list_add(r, kept.p.list, &all->items[i]))
             return false;
@@ -220,7 +244,8 @@ static bool filter_items(struct sdpi_render *r, struct sdpi_scope *scope, const 
     return true;
 }
 
-static enum flow run_for(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static enum flow run_for(struct sdpi_render *r, struct sdpi_scope *scope,
+                         const struct sdpi_node *node)
 {
     const struct sdpi_list *items = NULL;
     struct sdpi_value over, loop = {.kind = SDPI_LOOP};
@@ -238,7 +263,8 @@ static enum flow run_for(struct sdpi_render *r, struct sdpi_scope *scope, const 
         enum flow flow;
 
         loop.p.loop->at = i;
-        if (!inner || !sdpi_scope_set(r, inner, "loop", 4, &loop) || !assign(r, inner, node->a, &items->items[i]))
+        if (!inner || !sdpi_scope_set(r, inner, "loop", 4, &loop) ||
+            !assign(r, inner, node->a, &items->items[i]))
             return FLOW_FAIL;
         flow = run_body(r, inner, node->items[0]);
         if (flow == FLOW_FAIL)
@@ -251,7 +277,8 @@ static enum flow run_for(struct sdpi_render *r, struct sdpi_scope *scope, const 
     return FLOW_ON;
 }
 
-static bool run_macro(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static bool run_macro(struct sdpi_render *r, struct sdpi_scope *scope,
+                      const struct sdpi_node *node)
 {
     struct sdpi_macro *macro = sdpi_take(r, sizeof *macro);
     struct sdpi_value value = {.kind = SDPI_MACRO};
@@ -264,7 +291,8 @@ static bool run_macro(struct sdpi_render *r, struct sdpi_scope *scope, const str
     return sdpi_scope_set(r, scope, node->text, node->length, &value);
 }
 
-static bool run_output(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static bool run_output(struct sdpi_render *r, struct sdpi_scope *scope,
+                       const struct sdpi_node *node)
 {
     struct sdpi_value value, text;
 
@@ -277,14 +305,16 @@ static bool run_output(struct sdpi_render *r, struct sdpi_scope *scope, const st
     return sdpi_charge(r, text.u.length / 256) && sdpi_check_out(r, r->out);
 }
 
-static enum flow run_generation(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static enum flow run_generation(struct sdpi_render *r, struct sdpi_scope *scope,
+                                const struct sdpi_node *node)
 {
     struct sdpi_scope *inner = new_scope(r, scope);
     size_t first = r->out->length;
     enum flow flow;
 
     if (r->nested) {
-        sdpi_fail(r, node, "{%% generation %%} within a macro or a set block is not supported");
+        sdpi_fail(r, node,
+                  "{%% generation %%} within a macro or a set block is not supported");
         return FLOW_FAIL;
     }
     flow = inner ? run_body(r, inner, node->a) : FLOW_FAIL;
@@ -295,7 +325,8 @@ static enum flow run_generation(struct sdpi_render *r, struct sdpi_scope *scope,
     return flow;
 }
 
-static enum flow run_node(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *node)
+static enum flow run_node(struct sdpi_render *r, struct sdpi_scope *scope,
+                          const struct sdpi_node *node)
 {
     struct sdpi_value value;
     bool good = true;
@@ -332,7 +363,8 @@ static enum flow run_node(struct sdpi_render *r, struct sdpi_scope *scope, const
     return good ? FLOW_ON : FLOW_FAIL;
 }
 
-static enum flow run_body(struct sdpi_render *r, struct sdpi_scope *scope, const struct sdpi_node *body)
+static enum flow run_body(struct sdpi_render *r, struct sdpi_scope *scope,
+                          const struct sdpi_node *body)
 {
     enum flow flow = FLOW_ON;
 
@@ -346,9 +378,12 @@ static enum flow run_body(struct sdpi_render *r, struct sdpi_scope *scope, const
     return flow;
 }
 
-/* -- the whole --------------------------------------------------------------------------------------- */
+/* -- the whole
+ * ---------------------------------------------------------------------------------------
+ */
 
-static bool set_variables(struct sdpi_render *r, struct sdpi_scope *scope, const json_t *variables)
+static bool set_variables(struct sdpi_render *r, struct sdpi_scope *scope,
+                          const json_t *variables)
 {
     const char *name;
     json_t *json;
@@ -357,25 +392,29 @@ static bool set_variables(struct sdpi_render *r, struct sdpi_scope *scope, const
     {
         struct sdpi_value value;
 
-        if (!sdpi_from_json(r, json, &value) || !sdpi_scope_set(r, scope, name, strlen(name), &value))
+        if (!sdpi_from_json(r, json, &value) ||
+            !sdpi_scope_set(r, scope, name, strlen(name), &value))
             return false;
     }
     return true;
 }
 
-enum sdp_status sdp_template_render(const struct sdp_template *t, const json_t *variables, int64_t now,
-                                    struct sdp_template_text *out, struct sdp_error *err)
+enum sdp_status sdp_template_render(const struct sdp_template *t, const json_t *variables,
+                                    int64_t now, struct sdp_template_text *out,
+                                    struct sdp_error *err)
 {
     struct sdp_error own = SDP_ERROR_INIT;
     struct sdpi_out text = {.text = NULL};
     struct sdpi_scope *globals, *scope;
-    struct sdpi_render r = {.t = t, .err = err ? err : &own, .out = &text, .now = now, .at = t->body};
+    struct sdpi_render r = {
+        .t = t, .err = err ? err : &own, .out = &text, .now = now, .at = t->body};
     bool good;
 
     r.arena.limit = SDPI_MAX_ARENA;
     globals = new_scope(&r, NULL);
     scope = globals ? new_scope(&r, globals) : NULL;
-    good = scope && set_variables(&r, globals, variables) && run_body(&r, scope, t->body) != FLOW_FAIL;
+    good = scope && set_variables(&r, globals, variables) &&
+           run_body(&r, scope, t->body) != FLOW_FAIL;
     sdpi_arena_free(&r.arena);
     if (!good) {
         free(text.text);

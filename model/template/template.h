@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Chat templates: the part of the Jinja language that the templates of Hugging Face models
- * use, rendered as transformers' apply_chat_template does (trim_blocks, lstrip_blocks, its
- * tojson, break and continue, {% generation %}). What is not part of it is refused when the
- * template is read, with line and column; nothing is guessed. A template is a program that
- * a stranger wrote: steps, memory, output and depth are limited. */
+/* Chat templates: the part of the Jinja language that the templates of Hugging Face
+ * models use, rendered as transformers' apply_chat_template does (trim_blocks,
+ * lstrip_blocks, its tojson, break and continue, {% generation %}). What is not part of
+ * it is refused when the template is read, with line and column; nothing is guessed. A
+ * template is a program that a stranger wrote: steps, memory, output and depth are
+ * limited. */
 #ifndef SDP_MODEL_TEMPLATE_TEMPLATE_H
 #define SDP_MODEL_TEMPLATE_TEMPLATE_H
 
@@ -37,9 +38,10 @@ void sdp_template_destroy(struct sdp_template *t);
 bool sdp_template_has_generation(const struct sdp_template *t);
 bool sdp_template_uses(const struct sdp_template *t, const char *name);
 
-/** Renders with the variables of a JSON object. `now` (seconds since 1970) is the time that
- * strftime_now tells, in UTC. A template's own raise_exception is SDP_INPUT with its text. [new]
- * *out: sdp_template_text_free() it. Thread: any number at once with one template. */
+/** Renders with the variables of a JSON object. `now` (seconds since 1970) is the time
+ * that strftime_now tells, in UTC. A template's own raise_exception is SDP_INPUT with its
+ * text. [new] *out: sdp_template_text_free() it. Thread: any number at once with one
+ * template. */
 SDP_CHECK_RESULT enum sdp_status sdp_template_render(const struct sdp_template *t,
                                                      const json_t *variables, int64_t now,
                                                      struct sdp_template_text *out,

@@ -9,10 +9,10 @@
 
 #include "model/template/template.h"
 
-#define SDPI_MAX_TEMPLATE   ((size_t)1 << 20)   /* bytes of a template */
-#define SDPI_MAX_PARSE      200                 /* nesting of expressions and blocks */
-#define SDPI_MAX_DEPTH      1000                /* nesting while rendering */
-#define SDPI_MAX_VALUE      2100                /* nesting of lists; jansson reads 2048 */
+#define SDPI_MAX_TEMPLATE ((size_t)1 << 20) /* bytes of a template */
+#define SDPI_MAX_PARSE    200               /* nesting of expressions and blocks */
+#define SDPI_MAX_DEPTH    1000              /* nesting while rendering */
+#define SDPI_MAX_VALUE    2100              /* nesting of lists; jansson reads 2048 */
 #ifdef SDP_FUZZ /* inputs that reach a limit must do so soon */
 #define SDPI_MAX_STEPS  ((size_t)100000)
 #define SDPI_MAX_ARENA  ((size_t)16 << 20)
@@ -22,7 +22,7 @@
 #define SDPI_MAX_ARENA  ((size_t)512 << 20)
 #define SDPI_MAX_OUTPUT ((size_t)256 << 20)
 #endif
-#define SDPI_MAX_RANGE      100000
+#define SDPI_MAX_RANGE 100000
 
 /* -- arena and growing text ---------------------------------------------------- */
 
@@ -102,7 +102,7 @@ struct sdpi_list {
 struct sdpi_dict {
     struct sdpi_entry {
         struct sdpi_value key, value;
-    } *entries;
+    } * entries;
     size_t count, room;
 };
 
@@ -123,7 +123,7 @@ struct sdpi_args {
         const char *name;
         size_t length;
         struct sdpi_value value;
-    } *keywords;
+    } * keywords;
     size_t keyword_count;
 };
 
@@ -218,8 +218,8 @@ size_t sdpi_utf8_count(const char *text, size_t length);
 size_t sdpi_utf8_offset(const char *text, size_t length, size_t character);
 bool sdpi_is_space(uint32_t character); /* Python's str.isspace */
 /* Bounds without leading (trailing) characters of `set`, white space where it is NULL. */
-void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set, bool left,
-                bool right);
+void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set,
+                bool left, bool right);
 
 /* -- tree -------------------------------------------------------------------------- */
 
@@ -249,34 +249,34 @@ struct sdpi_token {
 enum sdpi_node_kind {
     SDPI_N_CONST,
     SDPI_N_NAME,
-    SDPI_N_LIST,    /* items */
-    SDPI_N_TUPLE,   /* items */
-    SDPI_N_DICT,    /* items: key, value, key, value */
-    SDPI_N_ATTR,    /* a.text */
-    SDPI_N_ITEM,    /* a[b] */
-    SDPI_N_SLICE,   /* a[items[0]:items[1]:items[2]], each may be NULL */
-    SDPI_N_CALL,    /* a(items) */
-    SDPI_N_FILTER,  /* a | filter(items) */
-    SDPI_N_TEST,    /* a is filter(items); negated: not */
-    SDPI_N_NOT,     /* a */
-    SDPI_N_NEGATIVE,/* a */
-    SDPI_N_POSITIVE,/* a */
-    SDPI_N_AND,     /* a, b */
-    SDPI_N_OR,      /* a, b */
-    SDPI_N_COMPARE, /* a, items: SDPI_N_OPERAND */
-    SDPI_N_OPERAND, /* op, a */
-    SDPI_N_BINARY,  /* a op b */
-    SDPI_N_CONCAT,  /* items */
-    SDPI_N_IF_ELSE, /* a if b else c */
-    SDPI_N_KEYWORD, /* text = a, of a call; of a macro a parameter and its default */
-    SDPI_N_BODY,    /* items: statements */
-    SDPI_N_DATA,    /* text */
-    SDPI_N_OUTPUT,  /* a */
-    SDPI_N_IF,      /* items: condition, body, condition, body; a: else body or NULL */
-    SDPI_N_FOR,     /* for a in b if c: items[0], else items[1] (or NULL) */
-    SDPI_N_SET,     /* a = b */
-    SDPI_N_CAPTURE, /* set a to what body b writes */
-    SDPI_N_MACRO,   /* text(items: keywords): body b */
+    SDPI_N_LIST,     /* items */
+    SDPI_N_TUPLE,    /* items */
+    SDPI_N_DICT,     /* items: key, value, key, value */
+    SDPI_N_ATTR,     /* a.text */
+    SDPI_N_ITEM,     /* a[b] */
+    SDPI_N_SLICE,    /* a[items[0]:items[1]:items[2]], each may be NULL */
+    SDPI_N_CALL,     /* a(items) */
+    SDPI_N_FILTER,   /* a | filter(items) */
+    SDPI_N_TEST,     /* a is filter(items); negated: not */
+    SDPI_N_NOT,      /* a */
+    SDPI_N_NEGATIVE, /* a */
+    SDPI_N_POSITIVE, /* a */
+    SDPI_N_AND,      /* a, b */
+    SDPI_N_OR,       /* a, b */
+    SDPI_N_COMPARE,  /* a, items: SDPI_N_OPERAND */
+    SDPI_N_OPERAND,  /* op, a */
+    SDPI_N_BINARY,   /* a op b */
+    SDPI_N_CONCAT,   /* items */
+    SDPI_N_IF_ELSE,  /* a if b else c */
+    SDPI_N_KEYWORD,  /* text = a, of a call; of a macro a parameter and its default */
+    SDPI_N_BODY,     /* items: statements */
+    SDPI_N_DATA,     /* text */
+    SDPI_N_OUTPUT,   /* a */
+    SDPI_N_IF,       /* items: condition, body, condition, body; a: else body or NULL */
+    SDPI_N_FOR,      /* for a in b if c: items[0], else items[1] (or NULL) */
+    SDPI_N_SET,      /* a = b */
+    SDPI_N_CAPTURE,  /* set a to what body b writes */
+    SDPI_N_MACRO,    /* text(items: keywords): body b */
     SDPI_N_BREAK,
     SDPI_N_CONTINUE,
     SDPI_N_GENERATION /* body a */
@@ -326,7 +326,8 @@ struct sdp_template {
 /* [new] *tokens: free() it. */
 enum sdp_status sdpi_template_lex(struct sdp_template *t, struct sdpi_token **tokens,
                                   struct sdp_error *err);
-enum sdp_status sdpi_template_tree(struct sdp_template *t, const struct sdpi_token *tokens,
+enum sdp_status sdpi_template_tree(struct sdp_template *t,
+                                   const struct sdpi_token *tokens,
                                    struct sdp_error *err);
 
 /* -- parsing: shared by parse.c and parse_expression.c ------------------------------ */
@@ -335,8 +336,8 @@ struct sdpi_parser {
     struct sdp_template *t;
     const struct sdpi_token *at;
     struct sdp_error *err;
-    int depth;     /* of nesting */
-    int loops;     /* open for loops within the macro or file */
+    int depth; /* of nesting */
+    int loops; /* open for loops within the macro or file */
 };
 
 bool sdpi_parse_fail(struct sdpi_parser *p, const struct sdpi_token *at,
@@ -360,7 +361,7 @@ struct sdpi_scope {
         const char *name;
         size_t length;
         struct sdpi_value value;
-    } *items;
+    } * items;
     size_t count, room;
 };
 
@@ -400,8 +401,8 @@ const struct sdpi_value *sdpi_scope_find(const struct sdpi_scope *scope, const c
 /* Whether out has become too long, as a message. */
 bool sdpi_check_out(struct sdpi_render *r, const struct sdpi_out *out);
 
-/* Sorts the arguments of a call into `count` parameters with these names; what is not given
- * is undefined and without a name (sdpi_given). */
+/* Sorts the arguments of a call into `count` parameters with these names; what is not
+ * given is undefined and without a name (sdpi_given). */
 bool sdpi_take_args(struct sdpi_render *r, const struct sdpi_node *at,
                     const struct sdpi_args *args, const char *const *names, size_t count,
                     struct sdpi_value *values);

@@ -67,7 +67,8 @@ void sdpi_out_string(struct sdpi_out *out, const char *text)
     sdpi_out_add(out, text, strlen(text));
 }
 
-/* -- UTF-8 ---------------------------------------------------------------------------- */
+/* -- UTF-8 ----------------------------------------------------------------------------
+ */
 
 size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character)
 {
@@ -79,7 +80,12 @@ size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character)
     if (length == 0)
         return 0;
     first = (uint8_t)text[0];
-    bytes = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    bytes = first < 0x80   ? 1
+            : first < 0xc2 ? 0
+            : first < 0xe0 ? 2
+            : first < 0xf0 ? 3
+            : first < 0xf5 ? 4
+                           : 0;
     if (bytes == 0 || bytes > length)
         return 0;
     value = bytes == 1 ? first : first & (0x7fu >> bytes);
@@ -96,7 +102,10 @@ size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character)
 
 size_t sdpi_utf8_write(uint32_t character, char *out)
 {
-    size_t bytes = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    size_t bytes = character < 0x80      ? 1
+                   : character < 0x800   ? 2
+                   : character < 0x10000 ? 3
+                                         : 4;
 
     if (bytes == 1) {
         out[0] = (char)character;
@@ -169,8 +178,8 @@ static bool is_of(uint32_t character, const struct sdpi_value *set)
     return false;
 }
 
-void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set, bool left,
-                bool right)
+void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set,
+                bool left, bool right)
 {
     uint32_t character = 0;
 

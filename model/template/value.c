@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Values and what Python does with them: truth, equality, order, membership, iteration. */
+/* Values and what Python does with them: truth, equality, order, membership, iteration.
+ */
 #include "model/template/template_internal.h"
 
 struct sdpi_value sdpi_undefined(const char *name)
@@ -32,7 +33,8 @@ struct sdpi_value sdpi_string(const char *text, size_t length)
     return (struct sdpi_value){.kind = SDPI_STRING, .u.length = length, .p.text = text};
 }
 
-bool sdpi_copy_string(struct sdpi_render *r, const char *text, size_t length, struct sdpi_value *out)
+bool sdpi_copy_string(struct sdpi_render *r, const char *text, size_t length,
+                      struct sdpi_value *out)
 {
     char *copy = sdpi_take(r, length + 1);
 
@@ -44,7 +46,8 @@ bool sdpi_copy_string(struct sdpi_render *r, const char *text, size_t length, st
     return sdpi_charge(r, length / 256);
 }
 
-/* -- lists and dictionaries --------------------------------------------------------------- */
+/* -- lists and dictionaries
+ * --------------------------------------------------------------- */
 
 bool sdpi_new_list(struct sdpi_render *r, enum sdpi_kind kind, struct sdpi_value *out)
 {
@@ -53,7 +56,8 @@ bool sdpi_new_list(struct sdpi_render *r, enum sdpi_kind kind, struct sdpi_value
     return out->p.list != NULL;
 }
 
-bool sdpi_list_add(struct sdpi_render *r, struct sdpi_list *list, const struct sdpi_value *item)
+bool sdpi_list_add(struct sdpi_render *r, struct sdpi_list *list,
+                   const struct sdpi_value *item)
 {
     if (list->count == list->room) {
         size_t room = list->room * 2 + 4;
@@ -77,8 +81,8 @@ bool sdpi_new_dict(struct sdpi_render *r, enum sdpi_kind kind, struct sdpi_value
     return out->p.dict != NULL;
 }
 
-static bool add_entry(struct sdpi_render *r, struct sdpi_dict *dict, const struct sdpi_value *key,
-                      const struct sdpi_value *value)
+static bool add_entry(struct sdpi_render *r, struct sdpi_dict *dict,
+                      const struct sdpi_value *key, const struct sdpi_value *value)
 {
     if (dict->count == dict->room) {
         size_t room = dict->room * 2 + 4;
@@ -96,8 +100,8 @@ static bool add_entry(struct sdpi_render *r, struct sdpi_dict *dict, const struc
     return true;
 }
 
-bool sdpi_dict_set(struct sdpi_render *r, struct sdpi_dict *dict, const struct sdpi_value *key,
-                   const struct sdpi_value *value)
+bool sdpi_dict_set(struct sdpi_render *r, struct sdpi_dict *dict,
+                   const struct sdpi_value *key, const struct sdpi_value *value)
 {
     if (!sdpi_charge(r, dict->count / 16))
         return false;
@@ -114,18 +118,21 @@ bool sdpi_dict_set(struct sdpi_render *r, struct sdpi_dict *dict, const struct s
     return add_entry(r, dict, key, value);
 }
 
-const struct sdpi_value *sdpi_dict_find(const struct sdpi_dict *dict, const char *name, size_t length)
+const struct sdpi_value *sdpi_dict_find(const struct sdpi_dict *dict, const char *name,
+                                        size_t length)
 {
     for (size_t i = 0; i < dict->count; i++) {
         const struct sdpi_value *key = &dict->entries[i].key;
 
-        if (key->kind == SDPI_STRING && key->u.length == length && memcmp(key->p.text, name, length) == 0)
+        if (key->kind == SDPI_STRING && key->u.length == length &&
+            memcmp(key->p.text, name, length) == 0)
             return &dict->entries[i].value;
     }
     return NULL;
 }
 
-static bool from_json(struct sdpi_render *r, const json_t *json, int depth, struct sdpi_value *out)
+static bool from_json(struct sdpi_render *r, const json_t *json, int depth,
+                      struct sdpi_value *out)
 {
     struct sdpi_value item, name;
     const char *key;
@@ -141,7 +148,8 @@ static bool from_json(struct sdpi_render *r, const json_t *json, int depth, stru
         json_object_foreach((json_t *)(uintptr_t)json, key, member)
         {
             name = sdpi_string(key, strlen(key));
-            if (!from_json(r, member, depth + 1, &item) || !add_entry(r, out->p.dict, &name, &item))
+            if (!from_json(r, member, depth + 1, &item) ||
+                !add_entry(r, out->p.dict, &name, &item))
                 return false;
         }
         return true;
@@ -150,7 +158,8 @@ static bool from_json(struct sdpi_render *r, const json_t *json, int depth, stru
             return false;
         json_array_foreach(json, i, member)
         {
-            if (!from_json(r, member, depth + 1, &item) || !sdpi_list_add(r, out->p.list, &item))
+            if (!from_json(r, member, depth + 1, &item) ||
+                !sdpi_list_add(r, out->p.list, &item))
                 return false;
         }
         return true;
@@ -179,7 +188,8 @@ bool sdpi_from_json(struct sdpi_render *r, const json_t *json, struct sdpi_value
     return from_json(r, json, 0, out);
 }
 
-/* -- what values are ------------------------------------------------------------------------ */
+/* -- what values are
+ * ------------------------------------------------------------------------ */
 
 bool sdpi_is_list(const struct sdpi_value *value)
 {
@@ -188,12 +198,15 @@ bool sdpi_is_list(const struct sdpi_value *value)
 
 bool sdpi_is_number(const struct sdpi_value *value)
 {
-    return value->kind == SDPI_BOOL || value->kind == SDPI_INT || value->kind == SDPI_REAL;
+    return value->kind == SDPI_BOOL || value->kind == SDPI_INT ||
+           value->kind == SDPI_REAL;
 }
 
 double sdpi_number(const struct sdpi_value *value)
 {
-    return value->kind == SDPI_REAL ? value->u.real : value->kind == SDPI_INT ? (double)value->u.integer : (double)value->u.truth;
+    return value->kind == SDPI_REAL  ? value->u.real
+           : value->kind == SDPI_INT ? (double)value->u.integer
+                                     : (double)value->u.truth;
 }
 
 static int64_t integer_of(const struct sdpi_value *value)
@@ -204,10 +217,12 @@ static int64_t integer_of(const struct sdpi_value *value)
 const char *sdpi_type_name(const struct sdpi_value *value)
 {
     static const char *const names[] = {
-        [SDPI_UNDEFINED] = "undefined", [SDPI_NONE] = "None",     [SDPI_BOOL] = "bool",
-        [SDPI_INT] = "int",             [SDPI_REAL] = "float",    [SDPI_STRING] = "str",
-        [SDPI_LIST] = "list",           [SDPI_TUPLE] = "tuple",   [SDPI_DICT] = "dict",
-        [SDPI_NAMESPACE] = "namespace", [SDPI_LOOP] = "loop",     [SDPI_MACRO] = "macro",
+        [SDPI_UNDEFINED] = "undefined", [SDPI_NONE] = "None",
+        [SDPI_BOOL] = "bool",           [SDPI_INT] = "int",
+        [SDPI_REAL] = "float",          [SDPI_STRING] = "str",
+        [SDPI_LIST] = "list",           [SDPI_TUPLE] = "tuple",
+        [SDPI_DICT] = "dict",           [SDPI_NAMESPACE] = "namespace",
+        [SDPI_LOOP] = "loop",           [SDPI_MACRO] = "macro",
         [SDPI_METHOD] = "method",       [SDPI_GLOBAL] = "function"};
 
     return names[value->kind];
@@ -243,11 +258,14 @@ bool sdpi_truth(const struct sdpi_value *value)
     }
 }
 
-/* -- comparing --------------------------------------------------------------------------------- */
+/* -- comparing
+ * --------------------------------------------------------------------------------- */
 
-static bool equal(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b, int depth, bool *out);
+static bool equal(struct sdpi_render *r, const struct sdpi_value *a,
+                  const struct sdpi_value *b, int depth, bool *out);
 
-static bool equal_lists(struct sdpi_render *r, const struct sdpi_list *a, const struct sdpi_list *b, int depth, bool *out)
+static bool equal_lists(struct sdpi_render *r, const struct sdpi_list *a,
+                        const struct sdpi_list *b, int depth, bool *out)
 {
     *out = a->count == b->count;
     for (size_t i = 0; *out && i < a->count; i++)
@@ -256,7 +274,8 @@ static bool equal_lists(struct sdpi_render *r, const struct sdpi_list *a, const 
     return true;
 }
 
-static bool equal_dicts(struct sdpi_render *r, const struct sdpi_dict *a, const struct sdpi_dict *b, int depth, bool *out)
+static bool equal_dicts(struct sdpi_render *r, const struct sdpi_dict *a,
+                        const struct sdpi_dict *b, int depth, bool *out)
 {
     *out = a->count == b->count;
     for (size_t i = 0; *out && i < a->count; i++) {
@@ -265,7 +284,8 @@ static bool equal_dicts(struct sdpi_render *r, const struct sdpi_dict *a, const 
         for (size_t j = 0; !found && j < b->count; j++) {
             if (!equal(r, &a->entries[i].key, &b->entries[j].key, depth + 1, &found))
                 return false;
-            if (found && !equal(r, &a->entries[i].value, &b->entries[j].value, depth + 1, &same))
+            if (found &&
+                !equal(r, &a->entries[i].value, &b->entries[j].value, depth + 1, &same))
                 return false;
         }
         *out = found && same;
@@ -273,15 +293,17 @@ static bool equal_dicts(struct sdpi_render *r, const struct sdpi_dict *a, const 
     return true;
 }
 
-static bool equal(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b, int depth, bool *out)
+static bool equal(struct sdpi_render *r, const struct sdpi_value *a,
+                  const struct sdpi_value *b, int depth, bool *out)
 {
     if (depth > SDPI_MAX_VALUE)
         return sdpi_fail(r, r->at, "lists are nested too deeply to be compared");
     if (!sdpi_charge(r, 1))
         return false;
     if (sdpi_is_number(a) && sdpi_is_number(b)) {
-        *out = a->kind == SDPI_REAL || b->kind == SDPI_REAL ? sdpi_number(a) == sdpi_number(b)
-                                                            : integer_of(a) == integer_of(b);
+        *out = a->kind == SDPI_REAL || b->kind == SDPI_REAL
+                   ? sdpi_number(a) == sdpi_number(b)
+                   : integer_of(a) == integer_of(b);
         return true;
     }
     *out = false;
@@ -293,7 +315,8 @@ static bool equal(struct sdpi_render *r, const struct sdpi_value *a, const struc
         *out = true;
         return true;
     case SDPI_STRING:
-        *out = a->u.length == b->u.length && memcmp(a->p.text, b->p.text, a->u.length) == 0;
+        *out =
+            a->u.length == b->u.length && memcmp(a->p.text, b->p.text, a->u.length) == 0;
         return sdpi_charge(r, a->u.length / 1024);
     case SDPI_LIST:
     case SDPI_TUPLE:
@@ -306,12 +329,14 @@ static bool equal(struct sdpi_render *r, const struct sdpi_value *a, const struc
     }
 }
 
-bool sdpi_equal(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b, bool *out)
+bool sdpi_equal(struct sdpi_render *r, const struct sdpi_value *a,
+                const struct sdpi_value *b, bool *out)
 {
     return equal(r, a, b, 0, out);
 }
 
-static bool order(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b, int depth, int *out)
+static bool order(struct sdpi_render *r, const struct sdpi_value *a,
+                  const struct sdpi_value *b, int depth, int *out)
 {
     if (depth > SDPI_MAX_VALUE)
         return sdpi_fail(r, r->at, "lists are nested too deeply to be compared");
@@ -326,7 +351,8 @@ static bool order(struct sdpi_render *r, const struct sdpi_value *a, const struc
     if (a->kind == SDPI_STRING && b->kind == SDPI_STRING) {
         int sign = memcmp(a->p.text, b->p.text, SDP_MIN(a->u.length, b->u.length));
 
-        *out = sign ? (sign > 0) - (sign < 0) : (a->u.length > b->u.length) - (a->u.length < b->u.length);
+        *out = sign ? (sign > 0) - (sign < 0)
+                    : (a->u.length > b->u.length) - (a->u.length < b->u.length);
         return true;
     }
     if (sdpi_is_list(a) && a->kind == b->kind) {
@@ -343,23 +369,28 @@ static bool order(struct sdpi_render *r, const struct sdpi_value *a, const struc
         *out = (x->count > y->count) - (x->count < y->count);
         return true;
     }
-    return sdpi_fail(r, r->at, "cannot compare %s with %s by size", sdpi_type_name(a), sdpi_type_name(b));
+    return sdpi_fail(r, r->at, "cannot compare %s with %s by size", sdpi_type_name(a),
+                     sdpi_type_name(b));
 }
 
-bool sdpi_order(struct sdpi_render *r, const struct sdpi_value *a, const struct sdpi_value *b, int *out)
+bool sdpi_order(struct sdpi_render *r, const struct sdpi_value *a,
+                const struct sdpi_value *b, int *out)
 {
     return order(r, a, b, 0, out);
 }
 
-bool sdpi_contains(struct sdpi_render *r, const struct sdpi_value *in, const struct sdpi_value *what, bool *out)
+bool sdpi_contains(struct sdpi_render *r, const struct sdpi_value *in,
+                   const struct sdpi_value *what, bool *out)
 {
     const struct sdpi_list *list = NULL;
 
     *out = false;
     if (in->kind == SDPI_STRING) {
         if (what->kind != SDPI_STRING)
-            return sdpi_fail(r, r->at, "\"in\" a text wants a text on its left, not %s", sdpi_type_name(what));
-        *out = what->u.length == 0 || memmem(in->p.text, in->u.length, what->p.text, what->u.length);
+            return sdpi_fail(r, r->at, "\"in\" a text wants a text on its left, not %s",
+                             sdpi_type_name(what));
+        *out = what->u.length == 0 ||
+               memmem(in->p.text, in->u.length, what->p.text, what->u.length);
         return sdpi_charge(r, in->u.length / 256);
     }
     if (in->kind == SDPI_UNDEFINED)
@@ -372,9 +403,11 @@ bool sdpi_contains(struct sdpi_render *r, const struct sdpi_value *in, const str
     return true;
 }
 
-/* -- going through ---------------------------------------------------------------------------- */
+/* -- going through
+ * ---------------------------------------------------------------------------- */
 
-static bool list_characters(struct sdpi_render *r, const struct sdpi_value *text, struct sdpi_list *list)
+static bool list_characters(struct sdpi_render *r, const struct sdpi_value *text,
+                            struct sdpi_list *list)
 {
     uint32_t character;
 
@@ -389,7 +422,8 @@ static bool list_characters(struct sdpi_render *r, const struct sdpi_value *text
     return true;
 }
 
-bool sdpi_iterate(struct sdpi_render *r, const struct sdpi_value *value, const struct sdpi_list **out)
+bool sdpi_iterate(struct sdpi_render *r, const struct sdpi_value *value,
+                  const struct sdpi_list **out)
 {
     struct sdpi_value list;
 

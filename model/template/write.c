@@ -5,20 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* -- numbers ------------------------------------------------------------------------------- */
+/* -- numbers
+ * ------------------------------------------------------------------------------- */
 
-/* digits e exponent, in the way of Python: 1e+16 and up, and below 0.0001, with an exponent. */
+/* digits e exponent, in the way of Python: 1e+16 and up, and below 0.0001, with an
+ * exponent. */
 static void place_point(const char *digits, int exponent, char *buffer, size_t size)
 {
     int count = (int)strlen(digits);
 
     if (exponent < -4 || exponent >= 16)
-        snprintf(buffer, size, "%c%s%se%c%02d", digits[0], count > 1 ? "." : "", digits + 1,
-                 exponent < 0 ? '-' : '+', abs(exponent));
+        snprintf(buffer, size, "%c%s%se%c%02d", digits[0], count > 1 ? "." : "",
+                 digits + 1, exponent < 0 ? '-' : '+', abs(exponent));
     else if (exponent < 0)
         snprintf(buffer, size, "0.%.*s%s", -exponent - 1, "0000", digits);
     else if (exponent + 1 >= count)
-        snprintf(buffer, size, "%s%.*s.0", digits, exponent + 1 - count, "0000000000000000");
+        snprintf(buffer, size, "%s%.*s.0", digits, exponent + 1 - count,
+                 "0000000000000000");
     else
         snprintf(buffer, size, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
@@ -53,19 +56,22 @@ void sdpi_real_text(double real, char *buffer, size_t size)
     place_point(digits, exponent, buffer, size);
 }
 
-/* -- str and repr ------------------------------------------------------------------------------- */
+/* -- str and repr
+ * ------------------------------------------------------------------------------- */
 
-static bool write_repr(struct sdpi_render *r, const struct sdpi_value *value, int depth, struct sdpi_out *out);
+static bool write_repr(struct sdpi_render *r, const struct sdpi_value *value, int depth,
+                       struct sdpi_out *out);
 
 /* Characters outside ASCII that Python surely prints as they are. */
 static bool is_plain(uint32_t c)
 {
-    return (c >= 0xa1 && c <= 0x24f && c != 0xad) || (c >= 0x400 && c <= 0x52f) || (c >= 0x3041 && c <= 0x3096) ||
-           (c >= 0x30a1 && c <= 0x30fa) || (c >= 0x4e00 && c <= 0x9fff) || (c >= 0xac00 && c <= 0xd7a3);
+    return (c >= 0xa1 && c <= 0x24f && c != 0xad) || (c >= 0x400 && c <= 0x52f) ||
+           (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a1 && c <= 0x30fa) ||
+           (c >= 0x4e00 && c <= 0x9fff) || (c >= 0xac00 && c <= 0xd7a3);
 }
 
-static bool repr_character(struct sdpi_render *r, uint32_t c, const char *text, size_t bytes, char quote,
-                           struct sdpi_out *out)
+static bool repr_character(struct sdpi_render *r, uint32_t c, const char *text,
+                           size_t bytes, char quote, struct sdpi_out *out)
 {
     char escape[8];
 
@@ -79,13 +85,17 @@ static bool repr_character(struct sdpi_render *r, uint32_t c, const char *text, 
         sdpi_out_add(out, text, bytes);
         return true;
     } else
-        return sdpi_fail(r, r->at, "a list that holds the character U+%04X is written out; use tojson, which is "
-                         "supported for all characters", (unsigned)c);
+        return sdpi_fail(
+            r, r->at,
+            "a list that holds the character U+%04X is written out; use tojson, which is "
+            "supported for all characters",
+            (unsigned)c);
     sdpi_out_string(out, escape);
     return true;
 }
 
-static bool repr_string(struct sdpi_render *r, const struct sdpi_value *value, struct sdpi_out *out)
+static bool repr_string(struct sdpi_render *r, const struct sdpi_value *value,
+                        struct sdpi_out *out)
 {
     const char *text = value->p.text;
     size_t length = value->u.length;
@@ -94,7 +104,8 @@ static bool repr_string(struct sdpi_render *r, const struct sdpi_value *value, s
 
     sdpi_out_add(out, &quote, 1);
     for (size_t at = 0; at < length;) {
-        size_t bytes = SDP_MAX(sdpi_utf8_read(text + at, length - at, &character), (size_t)1);
+        size_t bytes =
+            SDP_MAX(sdpi_utf8_read(text + at, length - at, &character), (size_t)1);
 
         if (!repr_character(r, character, text + at, bytes, quote, out))
             return false;
@@ -104,7 +115,8 @@ static bool repr_string(struct sdpi_render *r, const struct sdpi_value *value, s
     return true;
 }
 
-static bool repr_list(struct sdpi_render *r, const struct sdpi_value *value, int depth, struct sdpi_out *out)
+static bool repr_list(struct sdpi_render *r, const struct sdpi_value *value, int depth,
+                      struct sdpi_out *out)
 {
     const struct sdpi_list *list = value->p.list;
     bool tuple = value->kind == SDPI_TUPLE;
@@ -120,7 +132,8 @@ static bool repr_list(struct sdpi_render *r, const struct sdpi_value *value, int
     return true;
 }
 
-static bool repr_dict(struct sdpi_render *r, const struct sdpi_dict *dict, int depth, struct sdpi_out *out)
+static bool repr_dict(struct sdpi_render *r, const struct sdpi_dict *dict, int depth,
+                      struct sdpi_out *out)
 {
     sdpi_out_string(out, "{");
     for (size_t i = 0; i < dict->count; i++) {
@@ -136,7 +149,8 @@ static bool repr_dict(struct sdpi_render *r, const struct sdpi_dict *dict, int d
     return true;
 }
 
-static bool write_repr(struct sdpi_render *r, const struct sdpi_value *value, int depth, struct sdpi_out *out)
+static bool write_repr(struct sdpi_render *r, const struct sdpi_value *value, int depth,
+                       struct sdpi_out *out)
 {
     char number[48];
 
@@ -175,14 +189,17 @@ static bool write_repr(struct sdpi_render *r, const struct sdpi_value *value, in
 }
 
 /* Moves what was written into the arena. */
-static bool finish(struct sdpi_render *r, struct sdpi_out *out, bool good, struct sdpi_value *value)
+static bool finish(struct sdpi_render *r, struct sdpi_out *out, bool good,
+                   struct sdpi_value *value)
 {
-    good = good && sdpi_check_out(r, out) && sdpi_copy_string(r, out->text ? out->text : "", out->length, value);
+    good = good && sdpi_check_out(r, out) &&
+           sdpi_copy_string(r, out->text ? out->text : "", out->length, value);
     free(out->text);
     return good;
 }
 
-bool sdpi_to_text(struct sdpi_render *r, const struct sdpi_value *value, struct sdpi_value *out)
+bool sdpi_to_text(struct sdpi_render *r, const struct sdpi_value *value,
+                  struct sdpi_value *out)
 {
     struct sdpi_out text = {.text = NULL};
 
@@ -193,7 +210,9 @@ bool sdpi_to_text(struct sdpi_render *r, const struct sdpi_value *value, struct 
     return finish(r, &text, write_repr(r, value, 0, &text), out);
 }
 
-/* -- JSON ------------------------------------------------------------------------------------------- */
+/* -- JSON
+ * -------------------------------------------------------------------------------------------
+ */
 
 struct json_writer {
     struct sdpi_render *r;
@@ -212,7 +231,8 @@ static void json_escape(struct sdpi_out *out, uint32_t c)
     if (found)
         snprintf(text, sizeof text, "\\%c", meant[found - names]);
     else if (c > 0xffff)
-        snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((c - 0x10000) >> 10)),
+        snprintf(text, sizeof text, "\\u%04x\\u%04x",
+                 (unsigned)(0xd800 + ((c - 0x10000) >> 10)),
                  (unsigned)(0xdc00 + ((c - 0x10000) & 0x3ff)));
     else
         snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
@@ -226,9 +246,11 @@ static void json_string_out(struct json_writer *w, const struct sdpi_value *valu
 
     sdpi_out_string(w->out, "\"");
     for (size_t at = 0; at < value->u.length;) {
-        size_t bytes = SDP_MAX(sdpi_utf8_read(text + at, value->u.length - at, &character), (size_t)1);
+        size_t bytes = SDP_MAX(
+            sdpi_utf8_read(text + at, value->u.length - at, &character), (size_t)1);
 
-        if (character < 32 || character == '"' || character == '\\' || (w->style->ascii && character > 126))
+        if (character < 32 || character == '"' || character == '\\' ||
+            (w->style->ascii && character > 126))
             json_escape(w->out, character);
         else
             sdpi_out_add(w->out, text + at, bytes);
@@ -279,7 +301,9 @@ static bool json_dict(struct json_writer *w, const struct sdpi_dict *dict, int d
         return false;
     for (size_t i = 0; i < dict->count; i++) {
         if (dict->entries[i].key.kind != SDPI_STRING)
-            return sdpi_fail(w->r, w->r->at, "tojson of a dict whose keys are not texts is not supported");
+            return sdpi_fail(
+                w->r, w->r->at,
+                "tojson of a dict whose keys are not texts is not supported");
         order[i] = &dict->entries[i];
     }
     if (w->style->sorted && dict->count > 1)
@@ -315,7 +339,9 @@ static bool write_json(struct json_writer *w, const struct sdpi_value *value, in
         return true;
     case SDPI_REAL:
         if (isnan(value->u.real) || isinf(value->u.real)) {
-            sdpi_out_string(w->out, isnan(value->u.real) ? "NaN" : value->u.real > 0 ? "Infinity" : "-Infinity");
+            sdpi_out_string(w->out, isnan(value->u.real) ? "NaN"
+                                    : value->u.real > 0  ? "Infinity"
+                                                         : "-Infinity");
             return true;
         }
         return write_repr(w->r, value, 0, w->out);
@@ -330,14 +356,15 @@ static bool write_json(struct json_writer *w, const struct sdpi_value *value, in
     case SDPI_DICT:
         return json_dict(w, value->p.dict, depth);
     default:
-        return sdpi_fail(w->r, w->r->at, "%s%s%s cannot be written as JSON", sdpi_type_name(value),
-                         value->kind == SDPI_UNDEFINED && value->p.text ? " value " : "",
-                         value->kind == SDPI_UNDEFINED && value->p.text ? value->p.text : "");
+        return sdpi_fail(
+            w->r, w->r->at, "%s%s%s cannot be written as JSON", sdpi_type_name(value),
+            value->kind == SDPI_UNDEFINED && value->p.text ? " value " : "",
+            value->kind == SDPI_UNDEFINED && value->p.text ? value->p.text : "");
     }
 }
 
-bool sdpi_to_json(struct sdpi_render *r, const struct sdpi_value *value, const struct sdpi_json_style *style,
-                  struct sdpi_value *out)
+bool sdpi_to_json(struct sdpi_render *r, const struct sdpi_value *value,
+                  const struct sdpi_json_style *style, struct sdpi_value *out)
 {
     struct sdpi_out text = {.text = NULL};
     struct json_writer w = {r, style, &text};

@@ -4,10 +4,12 @@
 
 #include <stdlib.h>
 
-enum sdp_status sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out,
+                                   struct sdp_error *err)
 {
     (void)out;
-    return sdp_fail_at(err, SDP_INPUT, path, NULL, 0, 0, "tokenizer.json cannot be read yet; use \"bytes\"");
+    return sdp_fail_at(err, SDP_INPUT, path, NULL, 0, 0,
+                       "tokenizer.json cannot be read yet; use \"bytes\"");
 }
 
 void sdp_tokenizer_destroy(struct sdp_tokenizer *t)
@@ -43,8 +45,9 @@ void sdp_ids_free(struct sdp_ids *ids)
     *ids = (struct sdp_ids){NULL, 0, 0};
 }
 
-enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text, size_t length, bool add_special,
-                                     struct sdp_ids *out, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text,
+                                     size_t length, bool add_special, struct sdp_ids *out,
+                                     struct sdp_error *err)
 {
     (void)t;
     (void)text;
@@ -54,8 +57,9 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
     return sdp_fail(err, SDP_INTERNAL, "there is no tokenizer");
 }
 
-enum sdp_status sdp_tokenizer_decode(const struct sdp_tokenizer *t, const int32_t *ids, size_t count,
-                                     bool skip_special, char **text, size_t *length, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_decode(const struct sdp_tokenizer *t, const int32_t *ids,
+                                     size_t count, bool skip_special, char **text,
+                                     size_t *length, struct sdp_error *err)
 {
     (void)t;
     (void)ids;

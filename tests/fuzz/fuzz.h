@@ -13,16 +13,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* What must hold whatever the input. */
-#define FUZZ_CHECK(condition)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);          \
-            abort();                                                                               \
-        }                                                                                          \
+#define FUZZ_CHECK(condition)                                                            \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__,             \
+                    #condition);                                                         \
+            abort();                                                                     \
+        }                                                                                \
     } while (0)
 
 /* A file in memory with these bytes: its descriptor, and a path to it. */
-static inline int fuzz_file(const uint8_t *data, size_t size, char *path, size_t path_size)
+static inline int fuzz_file(const uint8_t *data, size_t size, char *path,
+                            size_t path_size)
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     size_t done = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Records: the first byte chooses the format and options, the rest is the file. What is accepted
- * gives sequences whose positions, starts and targets fit together. */
+/* Records: the first byte chooses the format and options, the rest is the file. What is
+ * accepted gives sequences whose positions, starts and targets fit together. */
 #include "graph/base/log.h"
 #include "model/data/dataset.h"
 #include "tests/fuzz/fuzz.h"
@@ -26,7 +26,8 @@ static void check_sequence(const struct sdp_dataset *data, uint64_t index)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum sdp_data_format formats[] = {SDP_DATA_MESSAGES, SDP_DATA_ALPACA, SDP_DATA_TEXT, SDP_DATA_MESSAGES};
+    static const enum sdp_data_format formats[] = {SDP_DATA_MESSAGES, SDP_DATA_ALPACA,
+                                                   SDP_DATA_TEXT, SDP_DATA_MESSAGES};
     struct sdp_error err = SDP_ERROR_INIT;
     struct sdp_dataset *set = NULL;
     struct sdp_job job = {.path = "job.json"};
@@ -37,8 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sdp_log_set_level(SDP_LOG_QUIET);
     snprintf(path, sizeof path, "/tmp/fuzz-%ld.jsonl", (long)getpid());
     FUZZ_CHECK(symlink(link, path) == 0); /* a name that tells the format */
-    snprintf(template, sizeof template, "%s/tests/model/template/cases/%s/template.jinja", SDP_SOURCE_DIR,
-             templates[choice >> 2 & 3]);
+    snprintf(template, sizeof template, "%s/tests/model/template/cases/%s/template.jinja",
+             SDP_SOURCE_DIR, templates[choice >> 2 & 3]);
     job.data.format = formats[choice & 3];
     job.data.tokenizer = "bytes";
     job.data.chat_template = (choice & 128) && (choice & 3) == 1 ? NULL : template;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The safetensors header: every tensor that is accepted lies within the file, byte for byte. */
+/* The safetensors header: every tensor that is accepted lies within the file, byte for
+ * byte. */
 #include "model/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -15,8 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t t = 0; t < file->count; t++) {
             const struct sdp_safetensor *tensor = &file->tensors[t];
 
-            FUZZ_CHECK(tensor->bytes == 0 || (tensor->data >= file->map.data &&
-                                              tensor->data + tensor->bytes <= file->map.data + file->map.size));
+            FUZZ_CHECK(tensor->bytes == 0 ||
+                       (tensor->data >= file->map.data &&
+                        tensor->data + tensor->bytes <= file->map.data + file->map.size));
             if (tensor->bytes > 0)
                 sum = (uint8_t)(sum + tensor->data[0] + tensor->data[tensor->bytes - 1]);
         }

@@ -6,9 +6,12 @@
 #include <string.h>
 
 static const char conversation[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"h\\u00e9 \\n x\"},"
-    "{\"role\": \"assistant\", \"content\": \"<think>a</think>b\", \"tool_calls\": [{\"function\": {\"name\": \"f\","
-    "\"arguments\": {\"a\": [1, 2.5, null, true]}}}]}], \"tools\": [{\"type\": \"function\"}], \"documents\": null,"
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
+    "\"content\": \"h\\u00e9 \\n x\"},"
+    "{\"role\": \"assistant\", \"content\": \"<think>a</think>b\", \"tool_calls\": "
+    "[{\"function\": {\"name\": \"f\","
+    "\"arguments\": {\"a\": [1, 2.5, null, true]}}}]}], \"tools\": [{\"type\": "
+    "\"function\"}], \"documents\": null,"
     "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"add_generation_prompt\": true}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -30,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == SDP_OK) {
         FUZZ_CHECK(strlen(text.text) <= text.length);
         for (size_t i = 0; i < text.span_count; i++)
-            FUZZ_CHECK(text.spans[i].first <= text.spans[i].last && text.spans[i].last <= text.length);
+            FUZZ_CHECK(text.spans[i].first <= text.spans[i].last &&
+                       text.spans[i].last <= text.length);
         sdp_template_text_free(&text);
     } else {
         FUZZ_CHECK(status == SDP_INPUT && err.text[0]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Runs a fuzz target on every file of the folders (or files) that the command line names. */
+/* Runs a fuzz target on every file of the folders (or files) that the command line names.
+ */
 #include "graph/base/util.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A tokenizer for tests in place of the real one: bytes, a few special tokens, and pairs that become
- * one token, so that an answer may begin or end within a token. It reads any file. */
+/* A tokenizer for tests in place of the real one: bytes, a few special tokens, and pairs
+ * that become one token, so that an answer may begin or end within a token. It reads any
+ * file. */
 #ifndef SDP_TESTS_MODEL_FAKE_TOKENIZER_H
 #define SDP_TESTS_MODEL_FAKE_TOKENIZER_H
 
@@ -11,13 +12,15 @@
 #define FAKE_BOS 256
 #define FAKE_EOS 257
 
-static const char *const fake_tokens[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "\n\n", "ab", NULL};
+static const char *const fake_tokens[] = {
+    "<s>", "</s>", "<|im_start|>", "<|im_end|>", "\n\n", "ab", NULL};
 
 struct sdp_tokenizer {
     int unused;
 };
 
-enum sdp_status sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out,
+                                   struct sdp_error *err)
 {
     if (!sdp_path_exists(path))
         return sdp_fail_at(err, SDP_INPUT, path, NULL, 0, 0, "there is no such file");
@@ -40,7 +43,8 @@ int32_t sdp_tokenizer_id(const struct sdp_tokenizer *t, const char *token, size_
 {
     (void)t;
     for (int32_t i = 0; fake_tokens[i]; i++)
-        if (strlen(fake_tokens[i]) == length && memcmp(fake_tokens[i], token, length) == 0)
+        if (strlen(fake_tokens[i]) == length &&
+            memcmp(fake_tokens[i], token, length) == 0)
             return 256 + i;
     return -1;
 }
@@ -69,8 +73,9 @@ static inline void fake_push(struct sdp_ids *out, int32_t id)
     out->ids[out->count++] = id;
 }
 
-enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text, size_t length, bool add_special,
-                                     struct sdp_ids *out, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text,
+                                     size_t length, bool add_special, struct sdp_ids *out,
+                                     struct sdp_error *err)
 {
     (void)t;
     (void)err;
@@ -94,8 +99,9 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
     return SDP_OK;
 }
 
-enum sdp_status sdp_tokenizer_decode(const struct sdp_tokenizer *t, const int32_t *ids, size_t count,
-                                     bool skip_special, char **text, size_t *length, struct sdp_error *err)
+enum sdp_status sdp_tokenizer_decode(const struct sdp_tokenizer *t, const int32_t *ids,
+                                     size_t count, bool skip_special, char **text,
+                                     size_t *length, struct sdp_error *err)
 {
     size_t used = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* model/data: records of JSONL files. Masks of conversations for the templates of the common families,
- * texts, Alpaca, what is too long, packing, weights, what is the same whatever stays in memory, and
- * malformed records, each with its message. */
+/* model/data: records of JSONL files. Masks of conversations for the templates of the
+ * common families, texts, Alpaca, what is too long, packing, weights, what is the same
+ * whatever stays in memory, and malformed records, each with its message. */
 #include "graph/base/log.h"
 #include "model/data/data_internal.h"
 #include "model/data/dataset.h"
@@ -12,7 +12,8 @@
 #define CASES      SDP_SOURCE_DIR "/tests/model/template/cases/"
 #define MAX_LENGTH 4096
 
-/* -- jobs and sequences ---------------------------------------------------------------- */
+/* -- jobs and sequences ----------------------------------------------------------------
+ */
 
 static char *folder; /* of the fake tokenizer */
 
@@ -32,7 +33,8 @@ static struct sdp_job make_job(enum sdp_data_format format, size_t length, char 
     job.data.tokenizer = folder;
     job.data.chat_template = template;
     job.data.append_eos = true;
-    job.data.too_long = format == SDP_DATA_TEXT ? SDP_TOO_LONG_SPLIT : SDP_TOO_LONG_TRUNCATE;
+    job.data.too_long =
+        format == SDP_DATA_TEXT ? SDP_TOO_LONG_SPLIT : SDP_TOO_LONG_TRUNCATE;
     job.train.tokens_per_step = 4 * length;
     return job;
 }
@@ -49,23 +51,28 @@ static struct sdp_dataset *open_data(struct sdp_job *job, char **paths, size_t c
 }
 
 struct sequence {
-    int32_t ids[MAX_LENGTH], targets[MAX_LENGTH], positions[MAX_LENGTH], starts[MAX_LENGTH];
+    int32_t ids[MAX_LENGTH], targets[MAX_LENGTH], positions[MAX_LENGTH],
+        starts[MAX_LENGTH];
     size_t counted;
 };
 
-/* Reads a sequence and checks what holds for all: no target across a boundary, positions from the
- * start of the document, -1 or the next id as target. */
-static void read_sequence(const struct sdp_dataset *data, size_t length, uint64_t index, struct sequence *s)
+/* Reads a sequence and checks what holds for all: no target across a boundary, positions
+ * from the start of the document, -1 or the next id as target. */
+static void read_sequence(const struct sdp_dataset *data, size_t length, uint64_t index,
+                          struct sequence *s)
 {
     size_t counted = 0;
 
     REQUIRE(length <= MAX_LENGTH);
-    s->counted = sdp_dataset_sequence(data, index, s->ids, s->targets, s->positions, s->starts);
+    s->counted =
+        sdp_dataset_sequence(data, index, s->ids, s->targets, s->positions, s->starts);
     for (size_t i = 0; i < length; i++) {
         counted += s->targets[i] >= 0;
         CHECK_EQ(s->positions[i], (int32_t)i - s->starts[i]);
-        CHECK(s->starts[i] >= 0 && s->starts[i] <= (int32_t)i && (i == 0 || s->starts[i] >= s->starts[i - 1]));
-        CHECK(s->targets[i] >= -1 && s->targets[i] < VOCABULARY && s->ids[i] >= 0 && s->ids[i] < VOCABULARY);
+        CHECK(s->starts[i] >= 0 && s->starts[i] <= (int32_t)i &&
+              (i == 0 || s->starts[i] >= s->starts[i - 1]));
+        CHECK(s->targets[i] >= -1 && s->targets[i] < VOCABULARY && s->ids[i] >= 0 &&
+              s->ids[i] < VOCABULARY);
         if (i + 1 < length && s->starts[i + 1] == s->starts[i] && s->targets[i] >= 0)
             CHECK_EQ(s->targets[i], s->ids[i + 1]);
     }
@@ -108,16 +115,19 @@ static void check_targets(struct sdp_job *job, const char *record, const char *w
     free(path);
 }
 
-/* -- masks ---------------------------------------------------------------------------------- */
+/* -- masks
+ * ---------------------------------------------------------------------------------- */
 
-#define TURNS                                                                                      \
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "                                  \
-    "{\"role\": \"assistant\", \"content\": \"Hello!\"}, {\"role\": \"user\", \"content\": "       \
+#define TURNS                                                                            \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "                        \
+    "{\"role\": \"assistant\", \"content\": \"Hello!\"}, {\"role\": \"user\", "          \
+    "\"content\": "                                                                      \
     "\"Who?\"}, {\"role\": \"assistant\", \"content\": \"Me.\"}]}\n"
-#define THINKING                                                                                   \
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "                                  \
-    "{\"role\": \"assistant\", \"content\": \"<think>\\nwell\\n</think>\\n\\nHello!\"}, "          \
-    "{\"role\": \"user\", \"content\": \"Who?\"}, "                                                \
+#define THINKING                                                                         \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "                        \
+    "{\"role\": \"assistant\", \"content\": "                                            \
+    "\"<think>\\nwell\\n</think>\\n\\nHello!\"}, "                                       \
+    "{\"role\": \"user\", \"content\": \"Who?\"}, "                                      \
     "{\"role\": \"assistant\", \"content\": \"<think>\\nhm\\n</think>\\n\\nMe.\"}]}\n"
 
 static void test_families(void)
@@ -130,7 +140,8 @@ static void test_families(void)
         {"llama3.1", TURNS, "Hello!<|eot_id|>|Me.<|eot_id|>"},
         {"qwen2.5", TURNS, "Hello!<|im_end|>\n|Me.<|im_end|>\n"},
         {"qwen3", TURNS, "Hello!<|im_end|>\n|<think>\n\n</think>\n\nMe.<|im_end|>\n"},
-        {"qwen3", THINKING, "Hello!<|im_end|>\n|<think>\nhm\n</think>\n\nMe.<|im_end|>\n"},
+        {"qwen3", THINKING,
+         "Hello!<|im_end|>\n|<think>\nhm\n</think>\n\nMe.<|im_end|>\n"},
         {"mistral-v1", TURNS, "Hello!</s>|Me.</s>"},
         {"mistral-v3", TURNS, " Hello!</s>| Me.</s>"},
         {"smollm2", TURNS, "Hello!<|im_end|>\n|Me.<|im_end|>\n"},
@@ -152,28 +163,41 @@ static void test_families(void)
 /* The id that crosses from the prompt into the answer, or out of it, counts. */
 static void test_crossing(void)
 {
-    char *template = write_text("crossing.jinja", "{% for m in messages %}{{ m.role }}:\n{{ m.content }}a{% endfor %}"
-                                                  "{% if add_generation_prompt %}assistant:\n{% endif %}");
+    char *template =
+        write_text("crossing.jinja",
+                   "{% for m in messages %}{{ m.role }}:\n{{ m.content }}a{% endfor %}"
+                   "{% if add_generation_prompt %}assistant:\n{% endif %}");
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 256, template);
 
-    check_targets(&job, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", "
-                        "\"content\": \"\\nyes\"}]}",
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
+                  "\"assistant\", "
+                  "\"content\": \"\\nyes\"}]}",
                   "\n\nyesa");
-    check_targets(&job, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", "
-                        "\"content\": \"y\"}, {\"role\": \"user\", \"content\": \"z\"}]}",
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
+                  "\"assistant\", "
+                  "\"content\": \"y\"}, {\"role\": \"user\", \"content\": \"z\"}]}",
                   "ya");
     free(template);
-    template = write_text("crossing.jinja", "{% for m in messages %}{{ m.role }}:{{ m.content }}a{% endfor %}"
-                                            "{% if add_generation_prompt %}assistant:{% endif %}");
+    template =
+        write_text("crossing.jinja",
+                   "{% for m in messages %}{{ m.role }}:{{ m.content }}a{% endfor %}"
+                   "{% if add_generation_prompt %}assistant:{% endif %}");
     job.data.chat_template = template;
-    check_targets(&job, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}, {\"role\": \"user\", "
-                        "\"content\": \"b\"}]}",
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}, "
+                  "{\"role\": \"user\", "
+                  "\"content\": \"b\"}]}",
                   "xa");
     free(template);
-    template = write_text("crossing.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    template = write_text("crossing.jinja",
+                          "{% for m in messages %}{{ m.content }}{% endfor %}");
     job.data.chat_template = template;
-    check_targets(&job, "{\"messages\": [{\"role\": \"user\", \"content\": \"-\"}, {\"role\": \"assistant\", "
-                        "\"content\": \"xa\"}, {\"role\": \"user\", \"content\": \"bc\"}]}",
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"-\"}, {\"role\": "
+                  "\"assistant\", "
+                  "\"content\": \"xa\"}, {\"role\": \"user\", \"content\": \"bc\"}]}",
                   "xab");
     free(template);
 }
@@ -184,24 +208,39 @@ static void test_forms(void)
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 1024, template);
     const char *answer = "Yes<|im_end|>\n";
 
-    check_targets(&job, "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"Yes\"}], "
-                        "\"id\": 7, \"system\": \"Be kind.\"}", answer);
-    check_targets(&job, "\xef\xbb\xbf\r\n  \n{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": "
-                        "[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}, "
-                        "{\"role\": \"assistant\", \"content\": \"Yes\"}], \"tools\": []}\r\n", answer);
+    check_targets(&job,
+                  "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, "
+                  "{\"from\": \"gpt\", \"value\": \"Yes\"}], "
+                  "\"id\": 7, \"system\": \"Be kind.\"}",
+                  answer);
+    check_targets(&job,
+                  "\xef\xbb\xbf\r\n  \n{\"messages\": [{\"role\": \"system\", "
+                  "\"content\": \"\"}, {\"role\": \"user\", \"content\": "
+                  "[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", "
+                  "\"text\": \"b\"}]}, "
+                  "{\"role\": \"assistant\", \"content\": \"Yes\"}], \"tools\": []}\r\n",
+                  answer);
     job.data.fields[SDP_FIELD_MESSAGES] = "chat";
     job.data.fields[SDP_FIELD_ROLE] = "who";
     job.data.fields[SDP_FIELD_CONTENT] = "what";
-    check_targets(&job, "{\"chat\": [{\"who\": \"user\", \"what\": \"a\", \"from\": 5}, {\"who\": \"assistant\", \"what\": \"Yes\"}]}", answer);
+    check_targets(&job,
+                  "{\"chat\": [{\"who\": \"user\", \"what\": \"a\", \"from\": 5}, "
+                  "{\"who\": \"assistant\", \"what\": \"Yes\"}]}",
+                  answer);
     free(template);
     template = sdp_xstrdup(CASES "qwen2.5/template.jinja");
     job = make_job(SDP_DATA_MESSAGES, 1024, template);
     job.data.pass_tools = true;
-    check_targets(&job, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": null, "
-                        "\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}]}, {\"role\": \"tool\", "
-                        "\"content\": \"5\"}, {\"role\": \"assistant\", \"content\": \"Yes\"}], \"tools\": "
-                        "\"[{\\\"type\\\": \\\"function\\\"}]\"}",
-                  "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>\n|Yes<|im_end|>\n" );
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                  "\"assistant\", \"content\": null, "
+                  "\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+                  "{\"x\": 1}}}]}, {\"role\": \"tool\", "
+                  "\"content\": \"5\"}, {\"role\": \"assistant\", \"content\": "
+                  "\"Yes\"}], \"tools\": "
+                  "\"[{\\\"type\\\": \\\"function\\\"}]\"}",
+                  "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": "
+                  "1}}\n</tool_call><|im_end|>\n|Yes<|im_end|>\n");
     free(template);
 }
 
@@ -210,17 +249,24 @@ static void test_alpaca(void)
     char *template = sdp_xstrdup(CASES "chatml/template.jinja");
     struct sdp_job job = make_job(SDP_DATA_ALPACA, 1024, template);
 
-    check_targets(&job, "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}", "3<|im_end|>\n");
+    check_targets(&job,
+                  "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+                  "3<|im_end|>\n");
     job.data.chat_template = NULL;
-    check_targets(&job, "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}", "3</s>");
-    check_targets(&job, "{\"instruction\": \"Add\", \"input\": null, \"output\": \"3</s>\"}", "3</s>");
+    check_targets(&job,
+                  "{\"instruction\": \"Add\", \"input\": \"1 2\", \"output\": \"3\"}",
+                  "3</s>");
+    check_targets(&job,
+                  "{\"instruction\": \"Add\", \"input\": null, \"output\": \"3</s>\"}",
+                  "3</s>");
     job.data.fields[SDP_FIELD_INSTRUCTION] = "q";
     job.data.fields[SDP_FIELD_OUTPUT] = "a";
     check_targets(&job, "{\"q\": \"Add\", \"a\": \"4\"}", "4</s>");
     free(template);
 }
 
-static void check_ids(struct sdp_job *job, const char *record, const int32_t *ids, size_t count)
+static void check_ids(struct sdp_job *job, const char *record, const int32_t *ids,
+                      size_t count)
 {
     char *path = write_text("text.jsonl", record);
     struct sdp_dataset *data = open_data(job, &path, 1);
@@ -243,8 +289,8 @@ static void test_text(void)
     struct sdp_job job = make_job(SDP_DATA_TEXT, 8, NULL);
 
     check_ids(&job, "{\"text\": \"xy\", \"other\": [1]}\n", ids, 4);
-    check_ids(&job, "{\"text\": \"<s>xy\"}", ids, 4);     /* its own bos is not doubled */
-    check_ids(&job, "{\"text\": \"xy</s>\"}", ids, 4);    /* nor its own eos */
+    check_ids(&job, "{\"text\": \"<s>xy\"}", ids, 4);  /* its own bos is not doubled */
+    check_ids(&job, "{\"text\": \"xy</s>\"}", ids, 4); /* nor its own eos */
     job.data.append_eos = false;
     check_ids(&job, "{\"text\": \"xy\"}", ids, 3);
     job.data.fields[SDP_FIELD_TEXT] = "body";
@@ -253,9 +299,11 @@ static void test_text(void)
     check_ids(&job, "{\"body\": \"xy\"}", ids + 1, 2);
 }
 
-/* -- lengths and packing ---------------------------------------------------------------------- */
+/* -- lengths and packing
+ * ---------------------------------------------------------------------- */
 
-/* Records of `count` texts "a", "bb", "ccc" ... of the given lengths, without bos and eos. [new] path */
+/* Records of `count` texts "a", "bb", "ccc" ... of the given lengths, without bos and
+ * eos. [new] path */
 static char *write_lengths(const char *name, const size_t *lengths, size_t count)
 {
     size_t total = 0, used = 0;
@@ -275,7 +323,8 @@ static char *write_lengths(const char *name, const size_t *lengths, size_t count
     return path;
 }
 
-static struct sdp_job bytes_job(size_t length, enum sdp_too_long too_long, enum sdp_packing packing)
+static struct sdp_job bytes_job(size_t length, enum sdp_too_long too_long,
+                                enum sdp_packing packing)
 {
     struct sdp_job job = make_job(SDP_DATA_TEXT, length, NULL);
 
@@ -285,7 +334,8 @@ static struct sdp_job bytes_job(size_t length, enum sdp_too_long too_long, enum 
     return job;
 }
 
-/* What sequences hold: letters of the ids, "-" where no target counts, "|" between documents. */
+/* What sequences hold: letters of the ids, "-" where no target counts, "|" between
+ * documents. */
 static void check_layout(struct sdp_job *job, char *path, const char *wanted)
 {
     struct sdp_dataset *data = open_data(job, &path, 1);
@@ -325,19 +375,24 @@ static void test_lengths(void)
     job = bytes_job(8, SDP_TOO_LONG_SPLIT, SDP_PACKING_PACK);
     check_layout(&job, path, "aa|bbb|f|-- bbbbbbbb cccc|---- eeeee|---");
     job = bytes_job(64, SDP_TOO_LONG_SPLIT, SDP_PACKING_PACK);
-    check_layout(&job, path, "aa|bbbbbbbbbbb|cccc|eeeee|f|-----------------------------------------");
+    check_layout(&job, path,
+                 "aa|bbbbbbbbbbb|cccc|eeeee|f|-----------------------------------------");
     free(path);
 }
 
 /* Pieces of an answer that is split: those without a target are left out. */
 static void test_split_masks(void)
 {
-    char *template = write_text("split.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
-    char *path = write_text("split.jsonl",
-                            "{\"messages\": [{\"role\": \"user\", \"content\": \"uuuuuuuuuu\"}, {\"role\": \"assistant\", "
-                            "\"content\": \"AAA\"}, {\"role\": \"user\", \"content\": \"vvvvvvvvv\"}]}\n"
-                            "{\"messages\": [{\"role\": \"user\", \"content\": \"nobody answers\"}]}\n"
-                            "{\"messages\": [{\"role\": \"user\", \"content\": \"w\"}, {\"role\": \"assistant\", \"content\": \"B\"}]}\n");
+    char *template =
+        write_text("split.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    char *path = write_text(
+        "split.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"uuuuuuuuuu\"}, {\"role\": "
+        "\"assistant\", "
+        "\"content\": \"AAA\"}, {\"role\": \"user\", \"content\": \"vvvvvvvvv\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"nobody answers\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"w\"}, {\"role\": "
+        "\"assistant\", \"content\": \"B\"}]}\n");
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 4, template);
 
     job.data.tokenizer = "bytes";
@@ -348,7 +403,8 @@ static void test_split_masks(void)
     free(path);
 }
 
-/* -- the stream ------------------------------------------------------------------------------------ */
+/* -- the stream
+ * ------------------------------------------------------------------------------------ */
 
 static void make_lengths(size_t *lengths, size_t count)
 {
@@ -356,18 +412,21 @@ static void make_lengths(size_t *lengths, size_t count)
         lengths[i] = 1 + sdp_random_u64(5, i) % 40;
 }
 
-/* Every target of the unpacked data comes once when packed too, and few places stay empty. */
+/* Every target of the unpacked data comes once when packed too, and few places stay
+ * empty. */
 static void test_packing(void)
 {
     enum { COUNT = 3000, LENGTH = 64 };
-    size_t lengths[COUNT], letters[2][26] = {{0}}, sequences[2] = {0, 0}, counted[2] = {0, 0};
+    size_t lengths[COUNT], letters[2][26] = {{0}}, sequences[2] = {0, 0},
+                           counted[2] = {0, 0};
     struct sequence *s = sdp_xcalloc(1, sizeof *s);
     char *path;
 
     make_lengths(lengths, COUNT);
     path = write_lengths("packing.jsonl", lengths, COUNT);
     for (int packed = 0; packed < 2; packed++) {
-        struct sdp_job job = bytes_job(LENGTH, SDP_TOO_LONG_ERROR, packed ? SDP_PACKING_PACK : SDP_PACKING_NONE);
+        struct sdp_job job = bytes_job(LENGTH, SDP_TOO_LONG_ERROR,
+                                       packed ? SDP_PACKING_PACK : SDP_PACKING_NONE);
         struct sdp_dataset *data;
 
         job.data.shuffle = true;
@@ -434,7 +493,8 @@ static void test_not_kept(void)
     enum { LENGTH = 32 };
     static const struct sdp_job none;
     struct sdp_error err = SDP_ERROR_INIT;
-    struct sdp_job job = make_job(SDP_DATA_MESSAGES, LENGTH, CASES "chatml/template.jinja");
+    struct sdp_job job =
+        make_job(SDP_DATA_MESSAGES, LENGTH, CASES "chatml/template.jinja");
     struct sequence *a = sdp_xcalloc(1, sizeof *a), *b = sdp_xcalloc(1, sizeof *b);
     char *path = write_text("kept.jsonl", TURNS TURNS THINKING);
 
@@ -452,15 +512,19 @@ static void test_not_kept(void)
             REQUIRE_OK(sdpi_encoder_open(&job, VOCABULARY, &encoder[k], &err), &err);
             atomic_init(&rooms[k], k ? (size_t)1 << 20 : room);
             encoder[k].room = &rooms[k];
-            REQUIRE_OK(sdpi_documents_open(&job, path, &encoder[k], 0, &source[k], &facts, &err), &err);
+            REQUIRE_OK(
+                sdpi_documents_open(&job, path, &encoder[k], 0, &source[k], &facts, &err),
+                &err);
         }
         CHECK_EQ(source[0].sequences, source[1].sequences);
         CHECK(source[0].hash == source[1].hash);
         for (size_t q = 0; q < source[0].sequences; q++) {
-            struct sdpi_sequence to[2] = {{a->ids, a->targets, a->positions, a->starts, LENGTH},
-                                          {b->ids, b->targets, b->positions, b->starts, LENGTH}};
+            struct sdpi_sequence to[2] = {
+                {a->ids, a->targets, a->positions, a->starts, LENGTH},
+                {b->ids, b->targets, b->positions, b->starts, LENGTH}};
 
-            CHECK_EQ(source[0].fill(source[0].self, q, &to[0]), source[1].fill(source[1].self, q, &to[1]));
+            CHECK_EQ(source[0].fill(source[0].self, q, &to[0]),
+                     source[1].fill(source[1].self, q, &to[1]));
             CHECK(memcmp(a, b, sizeof *a) == 0);
         }
         for (int k = 0; k < 2; k++) {
@@ -478,7 +542,8 @@ static void test_weights(void)
 {
     static const size_t a[] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
     double weights[] = {0.25, 2.0, 1.0};
-    char *paths[] = {write_lengths("w1.jsonl", a, 10), write_lengths("w2.jsonl", a, 4), write_lengths("w3.jsonl", a, 3)};
+    char *paths[] = {write_lengths("w1.jsonl", a, 10), write_lengths("w2.jsonl", a, 4),
+                     write_lengths("w3.jsonl", a, 3)};
     struct sequence *s = sdp_xcalloc(1, sizeof *s);
 
     for (int shuffle = 0; shuffle < 2; shuffle++) {
@@ -515,8 +580,10 @@ static void note(struct sdp_job *job, char *path, char (*seen)[160], size_t *cou
 
 static void test_fingerprint(void)
 {
-    char *template = sdp_xstrdup(CASES "chatml/template.jinja"), *other = sdp_xstrdup(CASES "smollm2/template.jinja");
-    char *path = write_text("print.jsonl", TURNS), *longer = write_text("longer.jsonl", TURNS TURNS);
+    char *template = sdp_xstrdup(CASES "chatml/template.jinja"),
+         *other = sdp_xstrdup(CASES "smollm2/template.jinja");
+    char *path = write_text("print.jsonl", TURNS),
+         *longer = write_text("longer.jsonl", TURNS TURNS);
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 64, template);
     char seen[16][160];
     size_t count = 0;
@@ -561,7 +628,8 @@ static void test_plain_text(void)
     for (size_t q = 0; q < sdp_dataset_sequences(data); q++) {
         read_sequence(data, LENGTH, q, s);
         CHECK(memcmp(s->ids, ids.ids + q * LENGTH, sizeof(int32_t) * LENGTH) == 0);
-        CHECK(memcmp(s->targets, ids.ids + q * LENGTH + 1, sizeof(int32_t) * LENGTH) == 0);
+        CHECK(memcmp(s->targets, ids.ids + q * LENGTH + 1, sizeof(int32_t) * LENGTH) ==
+              0);
     }
     sdp_dataset_close(data);
     sdp_ids_free(&ids);
@@ -570,7 +638,8 @@ static void test_plain_text(void)
     free(s);
 }
 
-/* -- what is refused ---------------------------------------------------------------------------------- */
+/* -- what is refused
+ * ---------------------------------------------------------------------------------- */
 
 static void check_refused(struct sdp_job *job, char *path, const char *wanted)
 {
@@ -588,7 +657,8 @@ static void check_refused(struct sdp_job *job, char *path, const char *wanted)
     CHECK_STR(name, wanted);
 }
 
-static void check_record(struct sdp_job *job, const char *record, size_t size, const char *wanted)
+static void check_record(struct sdp_job *job, const char *record, size_t size,
+                         const char *wanted)
 {
     char *path = temp_file("bad.jsonl", record, size);
 
@@ -599,71 +669,92 @@ static void check_record(struct sdp_job *job, const char *record, size_t size, c
 #define ANSWER "{\"role\": \"assistant\", \"content\": \"b\"}]}"
 #define USER   "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
 
+static const struct {
+    const char *record, *wanted;
+} bad_messages[] = {
+    {"{\"messages\": [}\n",
+     "bad.jsonl:1:15: is not valid JSON: unexpected token near '}'"},
+    {TURNS TURNS "{\"messages\": [\n",
+     "bad.jsonl:3:14: is not valid JSON: ']' expected near end of file"},
+    {TURNS "{\"messages\": [{\"role\": \"user\", \"content\": \"\xff\"}]}\n",
+     "bad.jsonl:2:43: is not valid JSON: unable to decode byte 0xff near '\"'"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\u0000\"}]}\n",
+     "bad.jsonl:1:50: a text holds the character \\u0000, which no text should"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n",
+     "bad.jsonl:1:50: is not valid JSON: invalid Unicode '\\uD800' near "
+     "'\"\\ud800\"'"},
+    {"{\"a\": 1, \"a\": 2}",
+     "bad.jsonl:1:12: is not valid JSON: duplicate object key near '\"a\"'"},
+    {"{\"a\": 1} x", "bad.jsonl:1:10: is not valid JSON: end of file expected near 'x'"},
+    {"\n\n[1]\n", "bad.jsonl:3: is a list; must be an object: { ... }"},
+    {"5\n", "bad.jsonl:1: is 5; must be an object: { ... }"},
+    {"{\"text\": \"a\"}", "bad.jsonl:1: /messages: is missing; this member is "
+                          "required (data.fields.messages names another)"},
+    {"{\"messages\": {}}",
+     "bad.jsonl:1: /messages: is an object; must be a list: [ ... ]"},
+    {"{\"messages\": []}", "bad.jsonl:1: /messages: is an empty list; a conversation "
+                           "has at least one turn"},
+    {"{\"messages\": [\"a\"]}",
+     "bad.jsonl:1: /messages/0: is \"a\"; must be an object: { ... }"},
+    {"{\"messages\": [{\"content\": \"a\"}]}",
+     "bad.jsonl:1: /messages/0/role: is missing; this member is required"},
+    {"{\"messages\": [{\"role\": \"user\"}]}",
+     "bad.jsonl:1: /messages/0/content: is missing; this member is required"},
+    {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}",
+     "bad.jsonl:1: /messages/0/role: is 1; must be a string"},
+    {"{\"messages\": [{\"role\": \"User\", \"content\": \"a\"}]}",
+     "bad.jsonl:1: /messages/0/role: is \"User\"; must be one of \"system\", "
+     "\"user\", \"assistant\", \"tool\" (or "
+     "ShareGPT's \"human\", \"gpt\")"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": 5}]}",
+     "bad.jsonl:1: /messages/0/content: is 5; must be a string"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": null}]}",
+     "bad.jsonl:1: /messages/0/content: is null; must be a string"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}",
+     "bad.jsonl:1: /messages/0/content: is empty; must be a text"},
+    {USER "{\"role\": \"assistant\", \"content\": \"\"}]}",
+     "bad.jsonl:1: /messages/1/content: is empty; must be a text"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
+     "bad.jsonl:1: /messages/0/content/0: is no part of type \"text\"; only texts "
+     "can be trained on"},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+     "bad.jsonl:1: /messages/0/content/0/text: is missing; this key is required"},
+    {"{\"conversations\": [{\"from\": \"human\", \"value\": 7}]}",
+     "bad.jsonl:1: /conversations/0/value: is 7; must be a string"},
+    {"{\"system\": 5, "
+     "\"messages\": [" ANSWER,
+     "bad.jsonl:1: /system: is 5; must be a string"},
+    {"{\"tools\": [{}], \"messages\": [" ANSWER,
+     "bad.jsonl:1: /tools: is about tools, which are refused unless the job says "
+     "\"tools\": \"pass\" in data (the chat "
+     "template must then know them)"},
+    {USER "{\"role\": \"tool\", \"content\": \"5\"}]}",
+     "bad.jsonl:1: /messages/1/role: is about tools, which are refused unless the "
+     "job says \"tools\": \"pass\" in data "
+     "(the chat template must then know them)"},
+    {USER "{\"role\": \"assistant\", \"tool_calls\": [{}]}]}",
+     "bad.jsonl:1: /messages/1/tool_calls: is about tools, which are refused unless "
+     "the job says \"tools\": \"pass\" in "
+     "data (the chat template must then know them)"},
+    {"", "bad.jsonl: has no records; each line should hold one"},
+    {"\n \r\n\t\n", "bad.jsonl: has no records; each line should hold one"},
+};
+
 static void test_bad_messages(void)
 {
-    static const struct {
-        const char *record, *wanted;
-    } cases[] = {
-        {"{\"messages\": [}\n", "bad.jsonl:1:15: is not valid JSON: unexpected token near '}'"},
-        {TURNS TURNS "{\"messages\": [\n", "bad.jsonl:3:14: is not valid JSON: ']' expected near end of file"},
-        {TURNS "{\"messages\": [{\"role\": \"user\", \"content\": \"\xff\"}]}\n",
-         "bad.jsonl:2:43: is not valid JSON: unable to decode byte 0xff near '\"'"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\u0000\"}]}\n",
-         "bad.jsonl:1:50: a text holds the character \\u0000, which no text should"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n",
-         "bad.jsonl:1:50: is not valid JSON: invalid Unicode '\\uD800' near '\"\\ud800\"'"},
-        {"{\"a\": 1, \"a\": 2}", "bad.jsonl:1:12: is not valid JSON: duplicate object key near '\"a\"'"},
-        {"{\"a\": 1} x", "bad.jsonl:1:10: is not valid JSON: end of file expected near 'x'"},
-        {"\n\n[1]\n", "bad.jsonl:3: is a list; must be an object: { ... }"},
-        {"5\n", "bad.jsonl:1: is 5; must be an object: { ... }"},
-        {"{\"text\": \"a\"}",
-         "bad.jsonl:1: /messages: is missing; this member is required (data.fields.messages names another)"},
-        {"{\"messages\": {}}", "bad.jsonl:1: /messages: is an object; must be a list: [ ... ]"},
-        {"{\"messages\": []}", "bad.jsonl:1: /messages: is an empty list; a conversation has at least one turn"},
-        {"{\"messages\": [\"a\"]}", "bad.jsonl:1: /messages/0: is \"a\"; must be an object: { ... }"},
-        {"{\"messages\": [{\"content\": \"a\"}]}", "bad.jsonl:1: /messages/0/role: is missing; this member is required"},
-        {"{\"messages\": [{\"role\": \"user\"}]}",
-         "bad.jsonl:1: /messages/0/content: is missing; this member is required"},
-        {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "bad.jsonl:1: /messages/0/role: is 1; must be a string"},
-        {"{\"messages\": [{\"role\": \"User\", \"content\": \"a\"}]}",
-         "bad.jsonl:1: /messages/0/role: is \"User\"; must be one of \"system\", \"user\", \"assistant\", \"tool\" (or "
-         "ShareGPT's \"human\", \"gpt\")"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": 5}]}",
-         "bad.jsonl:1: /messages/0/content: is 5; must be a string"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": null}]}",
-         "bad.jsonl:1: /messages/0/content: is null; must be a string"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}",
-         "bad.jsonl:1: /messages/0/content: is empty; must be a text"},
-        {USER "{\"role\": \"assistant\", \"content\": \"\"}]}",
-         "bad.jsonl:1: /messages/1/content: is empty; must be a text"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
-         "bad.jsonl:1: /messages/0/content/0: is no part of type \"text\"; only texts can be trained on"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
-         "bad.jsonl:1: /messages/0/content/0/text: is missing; this key is required"},
-        {"{\"conversations\": [{\"from\": \"human\", \"value\": 7}]}",
-         "bad.jsonl:1: /conversations/0/value: is 7; must be a string"},
-        {"{\"system\": 5, " "\"messages\": [" ANSWER, "bad.jsonl:1: /system: is 5; must be a string"},
-        {"{\"tools\": [{}], \"messages\": [" ANSWER,
-         "bad.jsonl:1: /tools: is about tools, which are refused unless the job says \"tools\": \"pass\" in data (the chat "
-         "template must then know them)"},
-        {USER "{\"role\": \"tool\", \"content\": \"5\"}]}",
-         "bad.jsonl:1: /messages/1/role: is about tools, which are refused unless the job says \"tools\": \"pass\" in data "
-         "(the chat template must then know them)"},
-        {USER "{\"role\": \"assistant\", \"tool_calls\": [{}]}]}",
-         "bad.jsonl:1: /messages/1/tool_calls: is about tools, which are refused unless the job says \"tools\": \"pass\" in "
-         "data (the chat template must then know them)"},
-        {"", "bad.jsonl: has no records; each line should hold one"},
-        {"\n \r\n\t\n", "bad.jsonl: has no records; each line should hold one"},
-    };
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 64, CASES "chatml/template.jinja");
 
-    for (size_t i = 0; i < SDP_COUNT_OF(cases); i++)
-        check_record(&job, cases[i].record, strlen(cases[i].record), cases[i].wanted);
-    check_record(&job, TURNS "{\"mess\0ages\": []}\n", sizeof(TURNS "{\"mess\0ages\": []}\n") - 1,
+    for (size_t i = 0; i < SDP_COUNT_OF(bad_messages); i++)
+        check_record(&job, bad_messages[i].record, strlen(bad_messages[i].record),
+                     bad_messages[i].wanted);
+    check_record(&job, TURNS "{\"mess\0ages\": []}\n",
+                 sizeof(TURNS "{\"mess\0ages\": []}\n") - 1,
                  "bad.jsonl:2: byte 7 of the line is NUL; is this a text file?");
     job.data.pass_tools = true;
-    check_record(&job, "{\"tools\": \"no JSON\", \"messages\": [" ANSWER, strlen("{\"tools\": \"no JSON\", \"messages\": [" ANSWER),
-                 "bad.jsonl:1: /tools: is \"no JSON\"; must be a list of tools, or the JSON text of one");
+    check_record(&job, "{\"tools\": \"no JSON\", \"messages\": [" ANSWER,
+                 strlen("{\"tools\": \"no JSON\", \"messages\": [" ANSWER),
+                 "bad.jsonl:1: /tools: is \"no JSON\"; must be a list of tools, or the "
+                 "JSON text of one");
 }
 
 static void test_bad_others(void)
@@ -672,12 +763,22 @@ static void test_bad_others(void)
         enum sdp_data_format format;
         const char *record, *wanted;
     } cases[] = {
-        {SDP_DATA_TEXT, "{\"txt\": \"a\"}", "bad.jsonl:1: /text: is missing; this member is required"},
-        {SDP_DATA_TEXT, "{\"text\": \"\"}", "bad.jsonl:1: /text: is empty; must be a text"},
-        {SDP_DATA_TEXT, "{\"text\": \"a\"}\n{\"text\": [\"a\"]}", "bad.jsonl:2: /text: is a list; must be a string"},
-        {SDP_DATA_TEXT, "just text", "bad.jsonl:1:4: is not valid JSON: invalid token near 'just'"},
-        {SDP_DATA_ALPACA, "{\"instruction\": \"a\"}", "bad.jsonl:1: /output: is missing; this member is required"},
-        {SDP_DATA_ALPACA, "{\"output\": \"a\"}", "bad.jsonl:1: /instruction: is missing; this member is required"},
+        {SDP_DATA_TEXT, "{\"txt\": \"a\"}",
+         "bad.jsonl:1: /text: is missing; this member is required"},
+        {SDP_DATA_TEXT, "{\"text\": \"\"}",
+         "bad.jsonl:1: /text: is empty; must be a text"},
+        {SDP_DATA_TEXT, "{\"text\": \"a\"}\n{\"text\": [\"a\"]}",
+         "bad.jsonl:2: /text: is a list; must be a string"},
+        {SDP_DATA_TEXT, "just text",
+         "bad.jsonl:1:4: is not valid JSON: invalid token near 'just'"},
+        {SDP_DATA_ALPACA, "{\"instruction\": \"a\"}",
+         "bad.jsonl:1: /output: is missing; this member is required"},
+        {SDP_DATA_ALPACA,
+         "{\"instruction\": \"a\", \"output\": \"b\", \"system\": \"s\"}",
+         "bad.jsonl:1: /system: needs a chat template, and there is none "
+         "(data.chat_template)"},
+        {SDP_DATA_ALPACA, "{\"output\": \"a\"}",
+         "bad.jsonl:1: /instruction: is missing; this member is required"},
         {SDP_DATA_ALPACA, "{\"instruction\": \"a\", \"input\": 3, \"output\": \"b\"}",
          "bad.jsonl:1: /input: is 3; must be a string"},
     };
@@ -688,12 +789,16 @@ static void test_bad_others(void)
         check_record(&job, cases[i].record, strlen(cases[i].record), cases[i].wanted);
     }
     job = bytes_job(4, SDP_TOO_LONG_ERROR, SDP_PACKING_NONE);
-    check_record(&job, "{\"text\": \"abc\"}\n\n{\"text\": \"abcdef\"}\n", strlen("{\"text\": \"abc\"}\n\n{\"text\": \"abcdef\"}\n"),
-                 "bad.jsonl:3: has 6 tokens; a sequence of 4 holds 5 of a document. data.too_long can be \"truncate\", "
+    check_record(&job, "{\"text\": \"abc\"}\n\n{\"text\": \"abcdef\"}\n",
+                 strlen("{\"text\": \"abc\"}\n\n{\"text\": \"abcdef\"}\n"),
+                 "bad.jsonl:3: has 6 tokens; a sequence of 4 holds 5 of a document. "
+                 "data.too_long can be \"truncate\", "
                  "\"split\" or \"drop\"");
     job = bytes_job(4, SDP_TOO_LONG_DROP, SDP_PACKING_NONE);
-    check_record(&job, "{\"text\": \"abcdef\"}\n{\"text\": \"a\"}\n", strlen("{\"text\": \"abcdef\"}\n{\"text\": \"a\"}\n"),
-                 "bad.jsonl: holds nothing to train on: of 2 samples 1 were too long and 1 had no target");
+    check_record(&job, "{\"text\": \"abcdef\"}\n{\"text\": \"a\"}\n",
+                 strlen("{\"text\": \"abcdef\"}\n{\"text\": \"a\"}\n"),
+                 "bad.jsonl: holds nothing to train on: of 2 samples 1 were too long and "
+                 "1 had no target");
 }
 
 /* Templates that cannot be used for a record, or not at all. */
@@ -701,30 +806,39 @@ static void test_bad_templates(void)
 {
     struct sdp_job job = make_job(SDP_DATA_MESSAGES, 64, CASES "gemma/template.jinja");
     char *template;
-    const char *system = "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"a\"}, "
-                         "{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, "
+    const char *system = "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, "
+                         "{\"role\": \"user\", \"content\": \"a\"}, "
+                         "{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": "
+                         "\"user\", \"content\": \"c\"}, "
                          "{\"role\": \"assistant\", \"content\": \"d\"}]}";
-    char *wanted = sdp_xprintf("bad.jsonl:1: the chat template cannot render this: %sgemma/template.jinja:1:59: the template "
-                               "refuses this: System role not supported", CASES);
+    char *wanted = sdp_xprintf("bad.jsonl:1: the chat template cannot render this: "
+                               "%sgemma/template.jinja:1:59: the template "
+                               "refuses this: System role not supported",
+                               CASES);
 
     check_record(&job, system, strlen(system), wanted);
     job.data.chat_template = CASES "mistral-v3/template.jinja";
     check_record(&job, system, strlen(system),
-                 "bad.jsonl:1: /messages/2: the chat template writes this answer otherwise when more messages follow, so "
-                 "what to train on cannot be told; end the conversation here, or mark the answers with {% generation %} in a "
+                 "bad.jsonl:1: /messages/2: the chat template writes this answer "
+                 "otherwise when more messages follow, so "
+                 "what to train on cannot be told; end the conversation here, or mark "
+                 "the answers with {% generation %} in a "
                  "template of your own (data.chat_template)");
     template = write_text("t.jinja", "a\n{% include 'x' %}");
     job.data.chat_template = template;
     check_record(&job, TURNS, strlen(TURNS),
-                 "t.jinja:2:4: {% include %} is not supported; give the job a chat template without it (data.chat_template)");
+                 "t.jinja:2:4: {% include %} is not supported; give the job a chat "
+                 "template without it (data.chat_template)");
     free(template);
     job.data.chat_template = NULL;
     check_record(&job, TURNS, strlen(TURNS),
-                 "job.json: /data/chat_template: is missing, and the tokenizer's folder has no chat template; name a file with "
+                 "job.json: /data/chat_template: is missing, and the tokenizer's folder "
+                 "has no chat template; name a file with "
                  "one");
     job.data.tokenizer = "bytes";
     check_record(&job, TURNS, strlen(TURNS),
-                 "job.json: /data/chat_template: is missing, and the tokenizer \"bytes\" has no chat template; name a file with "
+                 "job.json: /data/chat_template: is missing, and the tokenizer \"bytes\" "
+                 "has no chat template; name a file with "
                  "one");
     free(wanted);
 }
@@ -735,7 +849,9 @@ static void test_long_line(void)
     char *path = write_text("long.jsonl", "{\"text\": \"a\"}\n{");
 
     REQUIRE(truncate(path, 100000000) == 0); /* a hole */
-    check_refused(&job, path, "long.jsonl:2: the line has 99999986 bytes; a record may have at most 67108864");
+    check_refused(
+        &job, path,
+        "long.jsonl:2: the line has 99999986 bytes; a record may have at most 67108864");
     free(path);
 }
 
@@ -747,7 +863,10 @@ static void test_first_error(void)
     char *text = sdp_xcalloc(LINES * 16 + 1, 1), *path;
 
     for (size_t i = 0; i < LINES; i++)
-        memcpy(text + i * 16, i == 777 || i == 778 || i > 1500 ? "{\"text\": 12345}\n" : "{\"text\": \"abc\"}\n", 16);
+        memcpy(text + i * 16,
+               i == 777 || i == 778 || i > 1500 ? "{\"text\": 12345}\n"
+                                                : "{\"text\": \"abc\"}\n",
+               16);
     path = temp_file("first.jsonl", text, LINES * 16);
     for (int i = 0; i < 20; i++)
         check_refused(&job, path, "first.jsonl:778: /text: is 12345; must be a string");
@@ -765,7 +884,8 @@ static void test_id_range(void)
     job.data.train = &path;
     job.data.train_count = 1;
     CHECK_EQ(sdp_dataset_open(&job, false, 256, &data, &err), SDP_INPUT);
-    CHECK_STR(err.text, "the tokenizer gives the id 256, but the model's vocabulary has only the ids 0 to 255; the tokenizer "
+    CHECK_STR(err.text, "the tokenizer gives the id 256, but the model's vocabulary has "
+                        "only the ids 0 to 255; the tokenizer "
                         "must be the model's own");
     CHECK_EQ(err.line, 1);
     free(path);
@@ -781,7 +901,8 @@ int main(void)
     REQUIRE(mkdir(folder, 0700) == 0);
     tokenizer = write_text("tokenizer/tokenizer.json", "{}");
     config = write_text("tokenizer/tokenizer_config.json",
-                        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"pad_token\": null}");
+                        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": "
+                        "\"</s>\"}, \"pad_token\": null}");
     test_families();
     test_crossing();
     test_forms();
