@@ -35,7 +35,6 @@ void sdpi_encoder_close(struct sdpi_encoder *e);
 /* Appends the ids of a text; an id that the model does not have is refused. */
 enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size_t length,
                             bool add_special, struct sdp_ids *out, struct sdp_error *err);
-void sdpi_ids_reserve(struct sdp_ids *ids, size_t more);
 /* Takes bytes from what may be kept; false: there is not enough. */
 bool sdpi_may_keep(const struct sdpi_encoder *e, size_t bytes);
 

@@ -12,14 +12,6 @@
 /* -- ids -------------------------------------------------------------------------------
  */
 
-void sdpi_ids_reserve(struct sdp_ids *ids, size_t more)
-{
-    if (ids->room - ids->count >= more)
-        return;
-    ids->room = SDP_MAX(ids->count + more, ids->room + ids->room / 2);
-    ids->ids = sdp_xrealloc(ids->ids, ids->room * sizeof *ids->ids);
-}
-
 enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size_t length,
                             bool add_special, struct sdp_ids *out, struct sdp_error *err)
 {
@@ -27,7 +19,7 @@ enum sdp_status sdpi_encode(const struct sdpi_encoder *e, const char *text, size
     enum sdp_status status;
 
     if (!e->tokenizer) {
-        sdpi_ids_reserve(out, length + 1);
+        sdp_ids_reserve(out, length + 1);
         sdp_bytes_encode((const uint8_t *)text, length, out->ids + out->count);
         out->count += length;
     } else {

@@ -306,7 +306,7 @@ static enum sdp_status encode_end(const struct sdpi_encoder *e, struct sdpi_samp
 {
     if (e->eos >= 0 &&
         (out->ids.count == 0 || out->ids.ids[out->ids.count - 1] != e->eos)) {
-        sdpi_ids_reserve(&out->ids, 1);
+        sdp_ids_reserve(&out->ids, 1);
         out->ids.ids[out->ids.count++] = e->eos;
     }
     return SDP_OK;

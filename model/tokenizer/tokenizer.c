@@ -12,6 +12,14 @@ enum sdp_status sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out,
                        "tokenizer.json cannot be read yet; use \"bytes\"");
 }
 
+enum sdp_status sdp_tokenizer_parse(const char *text, size_t size, const char *name,
+                                    struct sdp_tokenizer **out, struct sdp_error *err)
+{
+    (void)text;
+    (void)size;
+    return sdp_tokenizer_load(name, out, err);
+}
+
 void sdp_tokenizer_destroy(struct sdp_tokenizer *t)
 {
     (void)t;
@@ -43,6 +51,22 @@ void sdp_ids_free(struct sdp_ids *ids)
 {
     free(ids->ids);
     *ids = (struct sdp_ids){NULL, 0, 0};
+}
+
+void sdp_ids_reserve(struct sdp_ids *ids, size_t more)
+{
+    if (ids->room - ids->count >= more)
+        return;
+    ids->room = SDP_MAX(ids->count + more, ids->room + ids->room / 2);
+    ids->ids = sdp_xrealloc(ids->ids, ids->room * sizeof *ids->ids);
+}
+
+void sdp_ids_add(struct sdp_ids *ids, const int32_t *from, size_t count)
+{
+    sdp_ids_reserve(ids, count);
+    if (count > 0)
+        memcpy(ids->ids + ids->count, from, count * sizeof *from);
+    ids->count += count;
 }
 
 enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text,

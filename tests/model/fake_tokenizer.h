@@ -64,12 +64,17 @@ void sdp_ids_free(struct sdp_ids *ids)
     *ids = (struct sdp_ids){NULL, 0, 0};
 }
 
+void sdp_ids_reserve(struct sdp_ids *ids, size_t more)
+{
+    if (ids->room - ids->count >= more)
+        return;
+    ids->room = SDP_MAX(ids->count + more, ids->room + ids->room / 2);
+    ids->ids = sdp_xrealloc(ids->ids, ids->room * sizeof *ids->ids);
+}
+
 static inline void fake_push(struct sdp_ids *out, int32_t id)
 {
-    if (out->count == out->room) {
-        out->room = out->room * 2 + 16;
-        out->ids = sdp_xrealloc(out->ids, out->room * sizeof *out->ids);
-    }
+    sdp_ids_reserve(out, 1);
     out->ids[out->count++] = id;
 }
 
