@@ -119,7 +119,7 @@ static bool read_content(const struct sdp_json *turn, const char *key, const cha
                          bool calls, json_t **out)
 {
     struct sdp_json at = sdp_json_member(turn, key);
-    const char *text;
+    const char *text = "";
     bool may_be_empty = calls || strcmp(role, "system") == 0 || strcmp(role, "tool") == 0;
 
     *out = NULL;
@@ -388,9 +388,9 @@ static enum sdp_status read_record(const struct sdpi_records *how,
                                    const struct sdp_json *root, struct sdpi_sample *out)
 {
     struct reader r = {.how = how};
-    struct alpaca alpaca;
+    struct alpaca alpaca = {"", "", ""};
     struct sdp_json text;
-    const char *words;
+    const char *words = "";
     bool good;
     enum sdp_status status = SDP_INPUT;
 

@@ -26,7 +26,7 @@ bool sdpi_take_args(struct sdpi_render *r, const struct sdpi_node *at,
         size_t i = 0;
 
         while (i < count && (strlen(names[i]) != keyword->length ||
-                             memcmp(names[i], keyword->name, keyword->length)))
+                             memcmp(names[i], keyword->name, keyword->length) != 0))
             i++;
         if (i == count || i < args->count)
             return sdpi_fail(r, at, "\"%.*s\" takes no argument \"%.*s\" here",
@@ -49,7 +49,7 @@ static bool eval_args(struct sdpi_render *r, struct sdpi_scope *scope,
         return false;
     for (size_t i = 0; i < node->count; i++) {
         const struct sdpi_node *item = node->items[i];
-        struct sdpi_value value;
+        struct sdpi_value value = sdpi_none();
         bool keyword = item->kind == SDPI_N_KEYWORD;
 
         if (!sdpi_eval(r, scope, keyword ? item->a : item, &value))
@@ -269,7 +269,7 @@ static bool eval_slice(struct sdpi_render *r, struct sdpi_scope *scope,
 {
     int64_t part[3] = {0, 0, 1}, count;
     bool given[3], wrong = false;
-    struct sdpi_value of;
+    struct sdpi_value of = sdpi_none();
     size_t length = 0;
 
     if (!sdpi_eval(r, scope, node->a, &of))
@@ -637,7 +637,7 @@ static bool eval_concat(struct sdpi_render *r, struct sdpi_scope *scope,
 static bool eval_sign(struct sdpi_render *r, struct sdpi_scope *scope,
                       const struct sdpi_node *node, struct sdpi_value *out)
 {
-    struct sdpi_value zero = sdpi_int(0), value;
+    struct sdpi_value zero = sdpi_int(0), value = sdpi_none();
 
     if (!sdpi_eval(r, scope, node->a, &value))
         return false;
@@ -655,7 +655,7 @@ static bool eval_sign(struct sdpi_render *r, struct sdpi_scope *scope,
 static bool eval_binary(struct sdpi_render *r, struct sdpi_scope *scope,
                         const struct sdpi_node *node, struct sdpi_value *out)
 {
-    struct sdpi_value a, b;
+    struct sdpi_value a = sdpi_none(), b = sdpi_none();
 
     return sdpi_eval(r, scope, node->a, &a) && sdpi_eval(r, scope, node->b, &b) &&
            sdpi_binary(r, node, node->op, &a, &b, out);
@@ -691,7 +691,7 @@ static bool eval_choice(struct sdpi_render *r, struct sdpi_scope *scope,
 static bool eval_part(struct sdpi_render *r, struct sdpi_scope *scope,
                       const struct sdpi_node *node, struct sdpi_value *out)
 {
-    struct sdpi_value of, key = sdpi_none();
+    struct sdpi_value of = sdpi_none(), key = sdpi_none();
 
     if (!sdpi_eval(r, scope, node->a, &of) ||
         (node->b && !sdpi_eval(r, scope, node->b, &key)))

@@ -385,7 +385,7 @@ static bool filter_map(struct sdpi_render *r, const struct sdpi_node *at,
     static const char *const names[] = {"attribute", "default"};
     const struct sdpi_list *list = NULL;
     const struct sdpi_filter *filter = NULL;
-    struct sdpi_value arg[2], part;
+    struct sdpi_value arg[2], part = sdpi_none();
     struct sdpi_args rest = {.count = 0};
 
     if (args->count > 0) {

@@ -111,44 +111,52 @@ static bool close_tag(struct sdpi_parser *p)
     return true;
 }
 
-/* A name, names with commas between them, or attr of a namespace. */
-static bool parse_target(struct sdpi_parser *p, bool with_attribute,
-                         struct sdpi_node **out)
+static bool parse_target_name(struct sdpi_parser *p, struct sdpi_node **out)
 {
-    struct sdpi_node *first = NULL, *tuple = NULL;
+    if (p->at->kind != SDPI_T_NAME)
+        return sdpi_parse_fail(p, p->at, "the name of a variable is expected here");
+    *out = sdpi_parse_node(p, SDPI_N_NAME);
+    p->at++;
+    return *out != NULL;
+}
+
+/* A name, or names with commas between them. */
+static bool parse_target(struct sdpi_parser *p, struct sdpi_node **out)
+{
     bool in_brackets = sdpi_parse_accept(p, "(");
+    struct sdpi_node *tuple, *name = NULL;
 
-    for (;;) {
-        struct sdpi_node *name;
-
-        if (p->at->kind != SDPI_T_NAME)
-            return sdpi_parse_fail(p, p->at, "the name of a variable is expected here");
-        if (!(name = sdpi_parse_node(p, SDPI_N_NAME)))
+    if (!parse_target_name(p, out))
+        return false;
+    if (sdpi_parse_is(p, ",")) {
+        tuple = sdpi_parse_node(p, SDPI_N_TUPLE);
+        if (!tuple || !sdpi_parse_add(p, tuple, *out))
             return false;
-        p->at++;
-        if (with_attribute && !first && sdpi_parse_is(p, ".")) {
-            p->at++;
-            if (p->at->kind != SDPI_T_NAME)
-                return sdpi_parse_fail(p, p->at,
-                                       "the name of an attribute is expected here");
-            if (!(*out = sdpi_parse_node(p, SDPI_N_ATTR)))
+        while (sdpi_parse_accept(p, ","))
+            if (!parse_target_name(p, &name) || !sdpi_parse_add(p, tuple, name))
                 return false;
-            (*out)->a = name;
-            p->at++;
-            return true;
-        }
-        if (!first)
-            first = name;
-        if (tuple && !sdpi_parse_add(p, tuple, name))
-            return false;
-        if (!sdpi_parse_accept(p, ","))
-            break;
-        if (!tuple && (!(tuple = sdpi_parse_node(p, SDPI_N_TUPLE)) ||
-                       !sdpi_parse_add(p, tuple, first)))
-            return false;
+        *out = tuple;
     }
-    *out = tuple ? tuple : first;
     return !in_brackets || sdpi_parse_expect(p, ")");
+}
+
+/* The same, or an attribute of a namespace. */
+static bool parse_set_target(struct sdpi_parser *p, struct sdpi_node **out)
+{
+    struct sdpi_node *space;
+
+    if (!parse_target(p, out))
+        return false;
+    if ((*out)->kind != SDPI_N_NAME || !sdpi_parse_accept(p, "."))
+        return true;
+    if (p->at->kind != SDPI_T_NAME)
+        return sdpi_parse_fail(p, p->at, "the name of an attribute is expected here");
+    space = *out;
+    *out = sdpi_parse_node(p, SDPI_N_ATTR);
+    p->at++;
+    if (*out)
+        (*out)->a = space;
+    return *out != NULL;
 }
 
 static bool parse_set(struct sdpi_parser *p, struct sdpi_node **out)
@@ -157,7 +165,7 @@ static bool parse_set(struct sdpi_parser *p, struct sdpi_node **out)
     struct sdpi_node *node = sdpi_parse_node(p, SDPI_N_SET);
 
     p->at++;
-    if (!node || !parse_target(p, true, &node->a))
+    if (!node || !parse_set_target(p, &node->a))
         return false;
     *out = node;
     if (sdpi_parse_accept(p, "="))
@@ -202,7 +210,7 @@ static bool parse_for(struct sdpi_parser *p, struct sdpi_node **out)
                      *otherwise = NULL;
 
     p->at++;
-    if (!node || !parse_target(p, false, &node->a))
+    if (!node || !parse_target(p, &node->a))
         return false;
     *out = node;
     if (!sdpi_parse_accept_name(p, "in"))
