@@ -106,6 +106,7 @@ struct sdpi_sequence {
 struct sdpi_facts { /* for messages */
     size_t samples, too_long, without_target, left_ids, left_files;
     size_t inputs, targets; /* of records */
+    bool ends;              /* the end token is a target somewhere */
 };
 
 struct sdpi_source {

@@ -86,6 +86,11 @@ static void tell_samples(const struct sdp_job *job, const struct sdp_dataset *da
              facts->inputs ? 100.0 * (double)facts->targets / (double)facts->inputs : 0.0,
              data->encoder.template ? "; chat template: " : "",
              data->encoder.template ? data->encoder.template_name : "");
+    if (data->encoder.template && data->encoder.eos >= 0 && !facts->ends)
+        sdp_warn("%s data: no answer ends with the tokenizer's eos_token; whoever "
+                 "generates with the model must stop at "
+                 "the end of turn that the chat template writes",
+                 what);
     if (facts->too_long > 0)
         sdp_info("%s data: %zu sample%s longer than a sequence %s %s (data.too_long)",
                  what, facts->too_long, plural(facts->too_long),

@@ -30,6 +30,7 @@ struct documents {
     struct document *documents;
     size_t count, length; /* of documents; tokens of a sequence */
     enum sdp_too_long too_long;
+    atomic_bool ends; /* some target is the end token */
     struct sdpi_layout layout;
 };
 
@@ -52,6 +53,13 @@ static size_t count_targets(const struct sdpi_sample *sample, size_t first, size
     for (size_t i = first + 1; i <= first + count; i++)
         targets += sample->counts[i];
     return targets;
+}
+
+static void note_end(struct documents *d, const struct sdpi_sample *sample)
+{
+    for (size_t i = sample->ids.count; i-- > 0 && !atomic_load(&d->ends);)
+        if (sample->counts[i] && sample->ids.ids[i] == d->how.encoder->eos)
+            atomic_store(&d->ends, true);
 }
 
 static void keep(const struct documents *d, struct document *document,
@@ -106,6 +114,7 @@ static enum sdp_status measure(void *arg, size_t item, struct sdpi_sample *sampl
     if (status != SDP_OK)
         return status;
     document->ids = (uint32_t)ids;
+    note_end(d, sample);
     if (ids < 2)
         return SDP_OK;
     if (ids <= d->length + 1) {
@@ -254,6 +263,7 @@ enum sdp_status sdpi_documents_open(const struct sdp_job *job, const char *path,
                      job->data.shuffle, sdp_random_u64(job->data.seed, number),
                      &d->layout);
     facts->samples += d->count;
+    facts->ends = facts->ends || atomic_load(&d->ends);
     facts->inputs += d->layout.inputs;
     out->sequences = d->layout.sequences;
     out->hash = hash_documents(d);
