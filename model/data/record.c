@@ -124,7 +124,7 @@ static bool read_content(const struct sdp_json *turn, const char *key, const cha
 
     *out = NULL;
     if (calls && (!at.value || json_is_null(at.value))) {
-        *out = json_string("");
+        *out = at.value ? json_null() : NULL; /* as the template would be given it */
         return true;
     }
     if (json_is_array(at.value)) {
@@ -194,7 +194,8 @@ static bool read_turn(struct reader *r, const struct sdp_json *turn)
         return false;
     message = json_object();
     json_object_set_new(message, "role", json_string(role));
-    json_object_set_new(message, "content", content);
+    if (content)
+        json_object_set_new(message, "content", content);
     copy_members(turn, how->pass_tools, message);
     json_array_append_new(r->messages, message);
     return true;
