@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Writes unicode_table.h: what the tokenizers must know of each code point, as ranges.
-Needs the module unicodedata2 (pip install unicodedata2), whose version is Unicode's."""
+Needs the module unicodedata2, whose version is that of Unicode (now 16.0.0)."""
 import pathlib
 
 import unicodedata2 as ucd
@@ -22,7 +22,7 @@ def second_of_pairs():
     found = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
     for c in points():
         parts = ucd.decomposition(chr(c)).split()
-        if len(parts) == 2 and ucd.normalize("NFC", chr(c)) == chr(c):
+        if len(parts) == 2 and parts[0][0] != "<" and ucd.normalize("NFC", chr(c)) == chr(c):
             found.add(int(parts[1], 16))
     return found
 
