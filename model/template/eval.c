@@ -167,8 +167,8 @@ static bool item_at(struct sdpi_render *r, const struct sdpi_value *of, int64_t 
     if (index < 0 || (size_t)index >= count)
         return missing(r, "item", 4, out);
     if (of->kind == SDPI_STRING) {
-        size_t start = sdpi_utf8_offset(of->p.text, of->u.length, (size_t)index);
-        size_t end = sdpi_utf8_offset(of->p.text, of->u.length, (size_t)index + 1);
+        size_t start = sdpi_character_offset(of->p.text, of->u.length, (size_t)index);
+        size_t end = sdpi_character_offset(of->p.text, of->u.length, (size_t)index + 1);
 
         *out = sdpi_string(of->p.text + start, end - start);
         return sdpi_charge(r, of->u.length / 256);
@@ -246,9 +246,9 @@ static bool take_slice(struct sdpi_render *r, const struct sdpi_value *of, int64
     struct sdpi_value text = *of;
 
     if (of->kind == SDPI_STRING && step == 1) {
-        size_t start = sdpi_utf8_offset(of->p.text, of->u.length, (size_t)first);
+        size_t start = sdpi_character_offset(of->p.text, of->u.length, (size_t)first);
         size_t end = last > first
-                         ? sdpi_utf8_offset(of->p.text, of->u.length, (size_t)last)
+                         ? sdpi_character_offset(of->p.text, of->u.length, (size_t)last)
                          : start;
 
         *out = sdpi_string(of->p.text + start, end - start);

@@ -37,7 +37,8 @@ static void place(struct lexer *l, size_t offset, int *line, int *column)
         }
     *line = l->line;
     *column =
-        (int)sdpi_utf8_count(l->t->text + l->line_start, offset - l->line_start) + 1;
+        (int)sdpi_characters_count(l->t->text + l->line_start, offset - l->line_start) +
+        1;
 }
 
 SDP_PRINTF(3, 4)
@@ -162,14 +163,14 @@ static size_t read_escape(const char *text, size_t length, char *out, size_t *wr
              digits < 3 && digits < length && text[digits] >= '0' && text[digits] <= '7';
              digits++)
             character = character * 8 + (uint32_t)(text[digits] - '0');
-        *written = sdpi_utf8_write(character, out);
+        *written = sdpi_character_write(character, out);
         return character ? digits : 0;
     }
     if (digits == 0 || length <= digits || !hex_value(text + 1, digits, &character) ||
         character == 0 || character > 0x10ffff ||
         (character >= 0xd800 && character <= 0xdfff))
         return 0;
-    *written = sdpi_utf8_write(character, out);
+    *written = sdpi_character_write(character, out);
     return digits + 1;
 }
 

@@ -93,8 +93,8 @@ static bool split_spaces(struct sdpi_render *r, const struct sdpi_value *self,
         if (limit >= 0 && (int64_t)list->count >= limit)
             return add_piece(r, list, at, end);
         for (stop = at; stop < end;) {
-            size_t bytes = SDP_MAX(sdpi_utf8_read(stop, (size_t)(end - stop), &character),
-                                   (size_t)1);
+            size_t bytes = SDP_MAX(
+                sdpi_character_read(stop, (size_t)(end - stop), &character), (size_t)1);
 
             if (sdpi_is_space(character))
                 break;
@@ -336,9 +336,9 @@ static bool text_find(struct sdpi_render *r, const struct sdpi_node *at,
         return false;
     found = arg.u.length ? memmem(self->p.text, self->u.length, arg.p.text, arg.u.length)
                          : self->p.text;
-    *out = sdpi_int(
-        found ? (int64_t)sdpi_utf8_count(self->p.text, (size_t)(found - self->p.text))
-              : -1);
+    *out = sdpi_int(found ? (int64_t)sdpi_characters_count(self->p.text,
+                                                           (size_t)(found - self->p.text))
+                          : -1);
     return sdpi_charge(r, self->u.length / 256);
 }
 

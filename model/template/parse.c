@@ -435,7 +435,7 @@ enum sdp_status sdp_template_parse(const char *text, size_t length, const char *
         return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
                            "has %zu bytes; a template of at most %zu is read", length,
                            SDPI_MAX_TEMPLATE);
-    if (!sdpi_utf8_valid(text, length, &where) || memchr(text, '\0', length))
+    if (!sdpi_characters_valid(text, length, &where) || memchr(text, '\0', length))
         return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
                            "is not valid UTF-8 text at byte %zu",
                            memchr(text, '\0', length)

@@ -210,12 +210,12 @@ void sdpi_real_text(double real, char *buffer, size_t size);
 /* -- UTF-8 ----------------------------------------------------------------------- */
 
 /* One character at text[0..length); returns its bytes, 0 where it is not valid UTF-8. */
-size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character);
-size_t sdpi_utf8_write(uint32_t character, char *out); /* at most 4 bytes */
-bool sdpi_utf8_valid(const char *text, size_t length, size_t *where);
-size_t sdpi_utf8_count(const char *text, size_t length);
+size_t sdpi_character_read(const char *text, size_t length, uint32_t *character);
+size_t sdpi_character_write(uint32_t character, char *out); /* at most 4 bytes */
+bool sdpi_characters_valid(const char *text, size_t length, size_t *where);
+size_t sdpi_characters_count(const char *text, size_t length);
 /* Byte offset of a character. */
-size_t sdpi_utf8_offset(const char *text, size_t length, size_t character);
+size_t sdpi_character_offset(const char *text, size_t length, size_t character);
 bool sdpi_is_space(uint32_t character); /* Python's str.isspace */
 /* Bounds without leading (trailing) characters of `set`, white space where it is NULL. */
 void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set,

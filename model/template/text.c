@@ -70,7 +70,7 @@ void sdpi_out_string(struct sdpi_out *out, const char *text)
 /* -- UTF-8 ----------------------------------------------------------------------------
  */
 
-size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character)
+size_t sdpi_character_read(const char *text, size_t length, uint32_t *character)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     uint8_t first;
@@ -100,7 +100,7 @@ size_t sdpi_utf8_read(const char *text, size_t length, uint32_t *character)
     return bytes;
 }
 
-size_t sdpi_utf8_write(uint32_t character, char *out)
+size_t sdpi_character_write(uint32_t character, char *out)
 {
     size_t bytes = character < 0x80      ? 1
                    : character < 0x800   ? 2
@@ -117,12 +117,12 @@ size_t sdpi_utf8_write(uint32_t character, char *out)
     return bytes;
 }
 
-bool sdpi_utf8_valid(const char *text, size_t length, size_t *where)
+bool sdpi_characters_valid(const char *text, size_t length, size_t *where)
 {
     uint32_t character;
 
     for (size_t at = 0; at < length;) {
-        size_t bytes = sdpi_utf8_read(text + at, length - at, &character);
+        size_t bytes = sdpi_character_read(text + at, length - at, &character);
 
         if (bytes == 0) {
             *where = at;
@@ -133,7 +133,7 @@ bool sdpi_utf8_valid(const char *text, size_t length, size_t *where)
     return true;
 }
 
-size_t sdpi_utf8_count(const char *text, size_t length)
+size_t sdpi_characters_count(const char *text, size_t length)
 {
     size_t count = 0;
 
@@ -142,7 +142,7 @@ size_t sdpi_utf8_count(const char *text, size_t length)
     return count;
 }
 
-size_t sdpi_utf8_offset(const char *text, size_t length, size_t character)
+size_t sdpi_character_offset(const char *text, size_t length, size_t character)
 {
     size_t at = 0;
 
@@ -169,7 +169,7 @@ static bool is_of(uint32_t character, const struct sdpi_value *set)
     if (!set)
         return sdpi_is_space(character);
     for (size_t at = 0; at < set->u.length;) {
-        size_t bytes = sdpi_utf8_read(set->p.text + at, set->u.length - at, &other);
+        size_t bytes = sdpi_character_read(set->p.text + at, set->u.length - at, &other);
 
         if (other == character)
             return true;
@@ -184,7 +184,7 @@ void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set,
     uint32_t character = 0;
 
     while (left && *length > 0) {
-        size_t bytes = sdpi_utf8_read(*text, *length, &character);
+        size_t bytes = sdpi_character_read(*text, *length, &character);
 
         if (bytes == 0 || !is_of(character, set))
             break;
@@ -196,7 +196,7 @@ void sdpi_strip(const char **text, size_t *length, const struct sdpi_value *set,
 
         while (start > 0 && ((uint8_t)(*text)[start] & 0xc0) == 0x80)
             start--;
-        if (sdpi_utf8_read(*text + start, *length - start, &character) == 0 ||
+        if (sdpi_character_read(*text + start, *length - start, &character) == 0 ||
             !is_of(character, set))
             break;
         *length = start;

@@ -412,7 +412,8 @@ static bool list_characters(struct sdpi_render *r, const struct sdpi_value *text
     uint32_t character;
 
     for (size_t at = 0; at < text->u.length;) {
-        size_t bytes = sdpi_utf8_read(text->p.text + at, text->u.length - at, &character);
+        size_t bytes =
+            sdpi_character_read(text->p.text + at, text->u.length - at, &character);
         struct sdpi_value one = sdpi_string(text->p.text + at, SDP_MAX(bytes, (size_t)1));
 
         if (!sdpi_list_add(r, list, &one))
@@ -451,7 +452,7 @@ bool sdpi_length(struct sdpi_render *r, const struct sdpi_value *value, size_t *
     if (value->kind == SDPI_UNDEFINED)
         *out = 0;
     else if (value->kind == SDPI_STRING)
-        *out = sdpi_utf8_count(value->p.text, value->u.length);
+        *out = sdpi_characters_count(value->p.text, value->u.length);
     else if (sdpi_is_list(value))
         *out = value->p.list->count;
     else if (value->kind == SDPI_DICT)

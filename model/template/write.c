@@ -105,7 +105,7 @@ static bool repr_string(struct sdpi_render *r, const struct sdpi_value *value,
     sdpi_out_add(out, &quote, 1);
     for (size_t at = 0; at < length;) {
         size_t bytes =
-            SDP_MAX(sdpi_utf8_read(text + at, length - at, &character), (size_t)1);
+            SDP_MAX(sdpi_character_read(text + at, length - at, &character), (size_t)1);
 
         if (!repr_character(r, character, text + at, bytes, quote, out))
             return false;
@@ -247,7 +247,7 @@ static void json_string_out(struct json_writer *w, const struct sdpi_value *valu
     sdpi_out_string(w->out, "\"");
     for (size_t at = 0; at < value->u.length;) {
         size_t bytes = SDP_MAX(
-            sdpi_utf8_read(text + at, value->u.length - at, &character), (size_t)1);
+            sdpi_character_read(text + at, value->u.length - at, &character), (size_t)1);
 
         if (character < 32 || character == '"' || character == '\\' ||
             (w->style->ascii && character > 126))
