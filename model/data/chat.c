@@ -190,12 +190,53 @@ static enum sdp_status find_spans(struct chat *c, struct span **out, size_t *cou
  * -------------------------------------------------------------------------------------
  */
 
-/* How many ids of the whole are ids of its first `length` bytes; *exact: the last of them
- * ends there. */
+/* The text of ids, from one place on, and whether another text is how it begins. */
+static enum sdp_status compare_text(const struct chat *c, const struct sdp_ids *ids,
+                                    size_t from, size_t to, const char *text,
+                                    size_t length, bool *same, bool *longer)
+{
+    char *own = NULL;
+    size_t own_length = 0;
+    enum sdp_status status = sdp_tokenizer_decode(
+        c->e->tokenizer, ids->ids + from, to - from, false, &own, &own_length, c->err);
+
+    if (status != SDP_OK)
+        return status;
+    *same = own_length == length && memcmp(own, text, length) == 0;
+    *longer = own_length > length && memcmp(own, text, length) == 0;
+    free(own);
+    return SDP_OK;
+}
+
+/* The ids of out->part from `count` on are other ones than those of the whole, for what
+ * follows has its say. How many ids of the whole have the same text? They are looked for
+ * one by one. */
+static enum sdp_status match_text(const struct chat *c, struct sdpi_sample *out,
+                                  size_t *count, bool *exact)
+{
+    size_t first = *count, rest = 0, last;
+    char *text = NULL;
+    bool same = false, longer = false;
+    enum sdp_status status =
+        sdp_tokenizer_decode(c->e->tokenizer, out->part.ids + first,
+                             out->part.count - first, false, &text, &rest, c->err);
+
+    last = SDP_MIN(out->ids.count, first + rest + 4);
+    for (size_t n = first + 1; status == SDP_OK && !same && !longer && n <= last; n++) {
+        status = compare_text(c, &out->ids, first, n, text, rest, &same, &longer);
+        *count = same ? n : longer ? n - 1 : first;
+    }
+    *exact = same;
+    free(text);
+    return status;
+}
+
+/* How many ids of the whole lie within its first `length` bytes; *exact: they end there,
+ * and no id goes on beyond. */
 static enum sdp_status ids_before(const struct chat *c, size_t length,
                                   struct sdpi_sample *out, size_t *count, bool *exact)
 {
-    enum sdp_status status = SDP_OK;
+    enum sdp_status status;
 
     *count = length;
     *exact = true;
@@ -210,8 +251,9 @@ static enum sdp_status ids_before(const struct chat *c, size_t length,
     while (*count < SDP_MIN(out->part.count, out->ids.count) &&
            out->part.ids[*count] == out->ids.ids[*count])
         ++*count;
-    *exact = *count == out->part.count;
-    return status;
+    if (status != SDP_OK || *count == out->part.count)
+        return status;
+    return match_text(c, out, count, exact);
 }
 
 static enum sdp_status count_span(const struct chat *c, const struct span *span,

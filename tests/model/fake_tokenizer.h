@@ -93,6 +93,8 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
         for (int32_t i = 0; fake_tokens[i]; i++) {
             size_t bytes = strlen(fake_tokens[i]);
 
+            if (i == 4 && at + 2 < length && text[at + 2] >= 'a' && text[at + 2] <= 'z')
+                continue; /* two ids before a small letter: what follows has its say */
             if (bytes <= length - at && memcmp(text + at, fake_tokens[i], bytes) == 0) {
                 id = 256 + i;
                 taken = bytes;

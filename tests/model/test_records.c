@@ -172,13 +172,25 @@ static void test_crossing(void)
     check_targets(&job,
                   "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
                   "\"assistant\", "
-                  "\"content\": \"\\nyes\"}]}",
-                  "\n\nyesa");
+                  "\"content\": \"\\nYes\"}]}",
+                  "\n\nYesa");
     check_targets(&job,
                   "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
                   "\"assistant\", "
                   "\"content\": \"y\"}, {\"role\": \"user\", \"content\": \"z\"}]}",
                   "ya");
+    free(template);
+    /* The end of the prompt is one id alone, two before the answer. */
+    template =
+        write_text("crossing.jinja",
+                   "{% for m in messages %}{{ m.role }}\n\n{{ m.content }};"
+                   "{% endfor %}{% if add_generation_prompt %}assistant\n\n{% endif %}");
+    job.data.chat_template = template;
+    check_targets(&job,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
+                  "\"assistant\", "
+                  "\"content\": \"yes\"}]}",
+                  "yes;");
     free(template);
     template =
         write_text("crossing.jinja",
