@@ -135,6 +135,8 @@ find_missing() {
     module_found jansson || missing+=(libjansson-dev)
     # Any OpenBLAS will do, but where there is none take the one that runs pthreads.
     module_found openblas || missing+=(libopenblas-pthread-dev libopenblas-dev)
+    module_found 'libpcre2-8 >= 10.40' || missing+=(libpcre2-dev)
+    module_found libutf8proc || missing+=(libutf8proc-dev)
     if starpu_is_ours; then
         module_found fxt || missing+=(libfxt-dev)
         have dpkg-source || ! have apt-get || missing+=(dpkg-dev)

@@ -36,6 +36,12 @@ void sdp_job_destroy(struct sdp_job *job)
     free(job->model.config_text);
     free_list(job->data.train, job->data.train_count);
     free_list(job->data.validation, job->data.validation_count);
+    free(job->data.weights);
+    free(job->data.tokenizer);
+    free(job->data.chat_template);
+    free(job->data.template_values);
+    for (size_t i = 0; i < SDP_FIELD_COUNT; i++)
+        free(job->data.fields[i]);
     free(job->runtime.policy);
     free(job->runtime.policy_options);
     free(job->output.dir);

@@ -11,7 +11,34 @@
 #define SDP_AUTO      ((size_t)-1) /* a size that the plan chooses */
 #define SDP_MAX_RANKS 16u          /* data-parallel ranks of one run */
 
-enum sdp_data_format { SDP_DATA_SYNTHETIC, SDP_DATA_TOKENS, SDP_DATA_TEXT };
+enum sdp_data_format {
+    SDP_DATA_SYNTHETIC,
+    SDP_DATA_TOKENS,
+    SDP_DATA_TEXT,
+    SDP_DATA_MESSAGES,
+    SDP_DATA_ALPACA
+};
+/* What becomes of a sample that is longer than a sequence. */
+enum sdp_too_long {
+    SDP_TOO_LONG_TRUNCATE,
+    SDP_TOO_LONG_SPLIT,
+    SDP_TOO_LONG_DROP,
+    SDP_TOO_LONG_ERROR
+};
+enum sdp_packing { SDP_PACKING_NONE, SDP_PACKING_PACK };
+/* Names of the members of a record, in the order of data.fields. */
+enum sdp_data_field {
+    SDP_FIELD_TEXT,
+    SDP_FIELD_MESSAGES,
+    SDP_FIELD_ROLE,
+    SDP_FIELD_CONTENT,
+    SDP_FIELD_SYSTEM,
+    SDP_FIELD_TOOLS,
+    SDP_FIELD_INSTRUCTION,
+    SDP_FIELD_INPUT,
+    SDP_FIELD_OUTPUT,
+    SDP_FIELD_COUNT
+};
 enum sdp_schedule { SDP_SCHEDULE_CONSTANT, SDP_SCHEDULE_LINEAR, SDP_SCHEDULE_COSINE };
 enum sdp_compute { SDP_COMPUTE_AUTO, SDP_COMPUTE_BF16, SDP_COMPUTE_FP32 };
 enum sdp_activations {
@@ -49,6 +76,17 @@ struct sdp_job {
         bool repeat_batch; /* synthetic only: the same batch every step (overfit probe) */
         enum sdp_dtype
             token_dtype; /* raw token files: SDP_UINT16 or SDP_UINT32; .npy says itself */
+        double *weights;  /* of the training files; NULL: all 1 */
+        char *tokenizer;  /* "bytes", a tokenizer.json or its folder; NULL: the checkpoint's,
+                             or bytes for texts */
+        char *chat_template;   /* file; NULL: the one next to the tokenizer */
+        char *template_values; /* JSON object of further variables of the template; or NULL */
+        int64_t template_date; /* seconds since 1970 that strftime_now tells; 0: today */
+        char *fields[SDP_FIELD_COUNT]; /* names that the job gives; NULL: the usual ones */
+        bool pass_tools;               /* tools and calls go to the template, not refused */
+        bool append_eos;               /* a record of a text ends with the end token */
+        enum sdp_too_long too_long;
+        enum sdp_packing packing;
     } data;
 
     struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the files of the job reader share: job.c loads, job_override.c applies
- * the command line's --set, job_read.c reads the sections, job_keys.c knows
+ * the command line's --set, job_read.c and job_data.c read the sections, job_keys.c knows
  * every key. */
 #ifndef SDP_GRAPH_JOB_INTERNAL_H
 #define SDP_GRAPH_JOB_INTERNAL_H
@@ -21,6 +21,12 @@ bool sdpi_job_only_keys(const struct sdp_json *at);
  */
 enum sdp_status sdpi_job_override(json_t *document, const char *text, char **pointer,
                                   struct sdp_error *err);
+
+/** Cursor on a section; absent: its value is NULL and every key keeps its default. */
+bool sdpi_job_section(const struct sdp_json *parent, const char *key, struct sdp_json *at);
+
+/** The section "data". */
+bool sdpi_job_read_data(const struct sdp_json *root, struct sdp_job *job);
 
 /** Reads and checks all sections into a job whose path and folder are set. */
 bool sdpi_job_read(const struct sdp_json *root, struct sdp_job *job);

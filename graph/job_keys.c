@@ -8,8 +8,11 @@ static const char *const root_keys[] = {"model",  "data",  "train",   "runtime",
 static const char *const model_keys[] = {"checkpoint", "graph", "config", "init_seed",
                                          NULL};
 static const char *const data_keys[] = {
-    "train",           "validation", "format",  "tokenizer",    "token_dtype", "pack",
-    "sequence_length", "seed",       "shuffle", "repeat_batch", NULL};
+    "train",  "validation", "format",   "tokenizer", "chat_template", "template_values", "template_date",
+    "fields", "tools",      "append_eos", "too_long", "packing",      "token_dtype",     "pack",
+    "sequence_length", "seed", "shuffle", "repeat_batch", NULL};
+static const char *const field_keys[] = {"text",  "messages",    "role",  "content", "system",
+                                         "tools", "instruction", "input", "output",  NULL};
 static const char *const train_keys[] = {"steps",     "epochs",       "tokens_per_step",
                                          "optimizer", "decay_all",    "schedule",
                                          "clip_norm", "on_nonfinite", "evaluate_every",
@@ -33,6 +36,7 @@ static const struct {
     {"", root_keys},
     {"/model", model_keys},
     {"/data", data_keys},
+    {"/data/fields", field_keys},
     {"/train", train_keys},
     {"/train/optimizer", optimizer_keys},
     {"/train/schedule", schedule_keys},
@@ -78,7 +82,14 @@ static const struct {
     {"dataset", "/data/train"},
     {"train_file", "/data/train"},
     {"files", "/data/train"},
-    {"packing", "/data/pack"},
+    {"neat_packing", "/data/packing"},
+    {"sample_packing", "/data/packing"},
+    {"template", "/data/chat_template"},
+    {"dataset_text_field", "/data/fields/text"},
+    {"text_column", "/data/fields/text"},
+    {"columns", "/data/fields"},
+    {"truncation", "/data/too_long"},
+    {"mix_weights", "/data/train"},
     {"token", "/data/tokenizer"},
     {"model_name_or_path", "/model/checkpoint"},
     {"path", "/model/checkpoint"},

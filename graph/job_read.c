@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The sections of a job file, one function each: defaults, types, ranges, and
+/* The sections of a job file but for data (job_data.c), one function each: defaults, types, ranges, and
  * what cannot go together. Keys are checked first, so that a misspelt key is
  * told before what its absence causes. */
 #define _GNU_SOURCE
@@ -7,19 +7,15 @@
 #include "graph/job_value.h"
 
 #include <stdlib.h>
-#include <strings.h>
 
 #define MAX_TOKENS     ((size_t)1 << 40) /* of a step */
-#define MAX_SEQUENCE   ((size_t)1 << 24) /* tokens of a sequence */
 #define MAX_BYTES      ((size_t)1 << 50)
 #define MIN_CHUNK      ((size_t)64 << 10)
 #define MAX_CHUNK      ((size_t)4 << 30)
 #define DEFAULT_STEPS  100
 #define DEFAULT_TOKENS ((size_t)65536) /* of a step */
 
-/* Cursor on a section; absent: its value is NULL and every key keeps its default. */
-static bool open_section(const struct sdp_json *parent, const char *key,
-                         struct sdp_json *at)
+bool sdpi_job_section(const struct sdp_json *parent, const char *key, struct sdp_json *at)
 {
     *at = sdp_json_member(parent, key);
     return !at->value || sdpi_job_only_keys(at);
@@ -92,7 +88,7 @@ static bool read_model(const struct sdp_json *root, struct sdp_job *job)
     struct sdp_json at;
     int64_t seed = 0;
 
-    if (!open_section(root, "model", &at))
+    if (!sdpi_job_section(root, "model", &at))
         return false;
     if (!at.value)
         return sdp_json_missing(root, "model");
@@ -111,182 +107,6 @@ static bool read_model(const struct sdp_json *root, struct sdp_job *job)
     return sdp_json_fail(
         &at, "names no model; must have \"checkpoint\" (a Hugging Face folder) or "
              "\"graph\" (a model-graph file, or a family name with \"config\")");
-}
-
-/* -- data ------------------------------------------------------------------- */
-
-static const char *const formats[] = {"synthetic", "tokens", "text", NULL};
-static const char *const later_formats[] = {"messages", "alpaca", NULL};
-
-static bool read_file_name(const struct sdp_json *at, const char *folder, char **out)
-{
-    const char *name;
-
-    if (!sdp_json_expect_string(at, &name))
-        return false;
-    if (!*name)
-        return sdp_json_fail(at, "is an empty string; must be the path of a file");
-    *out = sdp_path_join(folder, name);
-    return sdpi_job_check_file(at, *out);
-}
-
-/* A list of files; *out is NULL-ended also when it is empty or absent. */
-static bool read_files(const struct sdp_json *data, const char *key, const char *folder,
-                       char ***out, size_t *count)
-{
-    struct sdp_json at = sdp_json_member(data, key);
-    size_t length = 0;
-
-    if (at.value && !sdp_json_expect_array(&at, &length))
-        return false;
-    *out = sdp_xcalloc(length + 1, sizeof **out);
-    *count = length;
-    for (size_t i = 0; i < length; i++) {
-        struct sdp_json element = sdp_json_element(&at, i);
-        if (!read_file_name(&element, folder, &(*out)[i]))
-            return false;
-    }
-    return true;
-}
-
-static bool read_format(const struct sdp_json *at, struct sdp_job *job)
-{
-    int format = SDP_DATA_SYNTHETIC;
-
-    if (!json_object_get(at->value, "format"))
-        return sdp_json_missing(at, "format");
-    if (!sdpi_job_choice(at, "format", formats, later_formats, &format))
-        return false;
-    job->data.format = (enum sdp_data_format)format;
-    return true;
-}
-
-/* Refuses a key that another format than the job's has. */
-static bool only_with(const struct sdp_json *at, const char *key,
-                      const struct sdp_job *job, enum sdp_data_format format)
-{
-    struct sdp_json member = sdp_json_member(at, key);
-
-    if (!member.value || job->data.format == format)
-        return true;
-    return sdp_json_fail(&member,
-                         "goes with format \"%s\" only, and the format is \"%s\"; leave "
-                         "it out",
-                         formats[format], formats[job->data.format]);
-}
-
-static bool is_npy(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 4 && strcasecmp(path + length - 4, ".npy") == 0;
-}
-
-/* A wrong guess of the element type would train on nonsense unnoticed. */
-static bool need_token_dtype(const struct sdp_json *at, char **files, size_t count)
-{
-    struct sdp_json member = sdp_json_member(at, "token_dtype");
-
-    for (size_t i = 0; i < count; i++)
-        if (!is_npy(files[i]))
-            return sdp_json_fail(
-                &member,
-                "is missing; \"%s\" is a raw token file, so say \"uint16\" "
-                "or \"uint32\" (.npy files say it themselves)",
-                files[i]);
-    return true;
-}
-
-static bool read_token_dtype(const struct sdp_json *at, struct sdp_job *job)
-{
-    static const char *const words[] = {"uint16", "uint32", NULL};
-    int choice = 0;
-
-    if (!only_with(at, "token_dtype", job, SDP_DATA_TOKENS) ||
-        !sdp_json_get_choice(at, "token_dtype", words, &choice))
-        return false;
-    job->data.token_dtype = choice ? SDP_UINT32 : SDP_UINT16;
-    if (job->data.format != SDP_DATA_TOKENS || json_object_get(at->value, "token_dtype"))
-        return true;
-    return need_token_dtype(at, job->data.train, job->data.train_count) &&
-           need_token_dtype(at, job->data.validation, job->data.validation_count);
-}
-
-static bool read_tokenizer(const struct sdp_json *at, const struct sdp_job *job)
-{
-    static const char *const words[] = {"bytes", NULL};
-    int choice = 0;
-
-    if (!sdpi_job_has(at, "tokenizer"))
-        return true;
-    return only_with(at, "tokenizer", job, SDP_DATA_TEXT) &&
-           sdp_json_get_choice(at, "tokenizer", words, &choice);
-}
-
-static bool read_pack(const struct sdp_json *at)
-{
-    struct sdp_json member = sdp_json_member(at, "pack");
-    bool pack = true;
-
-    if (!sdp_json_get_bool(at, "pack", &pack))
-        return false;
-    if (pack)
-        return true;
-    return sdp_json_fail(&member,
-                         "is false; must be true: these formats are one stream of "
-                         "tokens, cut into full sequences");
-}
-
-static bool check_files(const struct sdp_json *at, const struct sdp_job *job)
-{
-    struct sdp_json train = sdp_json_member(at, "train");
-    struct sdp_json validation = sdp_json_member(at, "validation");
-
-    if (job->data.format != SDP_DATA_SYNTHETIC) {
-        if (job->data.train_count > 0)
-            return true;
-        return sdp_json_fail(&train, "%s; format \"%s\" needs at least one file",
-                             train.value ? "is an empty list" : "is missing",
-                             formats[job->data.format]);
-    }
-    if (job->data.train_count > 0)
-        return sdp_json_fail(&train,
-                             "cannot go with format \"synthetic\", which makes its own "
-                             "tokens; leave it out, or choose \"tokens\" or \"text\"");
-    if (job->data.validation_count > 0)
-        return sdp_json_fail(&validation,
-                             "cannot go with format \"synthetic\", which makes its own "
-                             "tokens; leave it out");
-    return true;
-}
-
-static bool read_data(const struct sdp_json *root, struct sdp_job *job)
-{
-    struct sdp_json at;
-    int64_t seed = 0;
-
-    job->data.shuffle = true;
-    if (!open_section(root, "data", &at))
-        return false;
-    if (!at.value)
-        return sdp_json_missing(root, "data");
-    if (!read_format(&at, job) ||
-        !read_files(&at, "train", job->folder, &job->data.train,
-                    &job->data.train_count) ||
-        !read_files(&at, "validation", job->folder, &job->data.validation,
-                    &job->data.validation_count) ||
-        !check_files(&at, job) || !read_token_dtype(&at, job) ||
-        !read_tokenizer(&at, job) || !read_pack(&at) ||
-        !sdp_json_get_int(&at, "seed", 0, INT64_MAX, &seed) ||
-        !sdp_json_get_bool(&at, "shuffle", &job->data.shuffle) ||
-        !only_with(&at, "repeat_batch", job, SDP_DATA_SYNTHETIC) ||
-        !sdp_json_get_bool(&at, "repeat_batch", &job->data.repeat_batch))
-        return false;
-    job->data.seed = (uint64_t)seed;
-    if (!json_object_get(at.value, "sequence_length"))
-        return sdp_json_missing(&at, "sequence_length");
-    return sdp_json_get_size(&at, "sequence_length", 1, MAX_SEQUENCE,
-                             &job->data.sequence_length);
 }
 
 /* -- train ------------------------------------------------------------------ */
@@ -375,7 +195,7 @@ static bool read_optimizer(const struct sdp_json *train, struct sdp_job *job)
     job->train.beta2 = 0.95;
     job->train.eps = 1e-8;
     job->train.weight_decay = 0.1;
-    return open_section(train, "optimizer", &at) &&
+    return sdpi_job_section(train, "optimizer", &at) &&
            sdp_json_get_choice(&at, "name", names, &name) &&
            sdp_json_get_double(&at, "lr", 0.0, INFINITY, &job->train.lr) &&
            read_betas(&at, job) && sdpi_job_above(&at, "eps", 0.0, &job->train.eps) &&
@@ -391,7 +211,7 @@ static bool read_schedule(const struct sdp_json *train, struct sdp_job *job)
 
     job->train.warmup_steps = 10;
     job->train.min_lr = job->train.lr / 10.0;
-    if (!open_section(train, "schedule", &at) ||
+    if (!sdpi_job_section(train, "schedule", &at) ||
         !sdp_json_get_choice(&at, "name", names, &name) ||
         !sdp_json_get_size(&at, "warmup_steps", 0, SIZE_MAX, &job->train.warmup_steps) ||
         !sdp_json_get_double(&at, "min_lr", 0.0, INFINITY, &job->train.min_lr))
@@ -424,7 +244,7 @@ static bool read_train(const struct sdp_json *root, struct sdp_job *job)
     struct sdp_json at;
     int choice = SDP_NONFINITE_STOP;
 
-    if (!open_section(root, "train", &at) || !read_length(&at, job) ||
+    if (!sdpi_job_section(root, "train", &at) || !read_length(&at, job) ||
         !read_tokens_per_step(&at, job) || !read_optimizer(&at, job) ||
         !read_schedule(&at, job) || !read_clip_norm(&at, job) ||
         !sdp_json_get_bool(&at, "decay_all", &job->train.decay_all) ||
@@ -547,7 +367,7 @@ static bool read_runtime(const struct sdp_json *root, struct sdp_job *job)
     job->runtime.policy = sdp_xstrdup("slide");
     job->runtime.policy_options = sdp_xstrdup("{}");
     job->runtime.deterministic = true;
-    return open_section(root, "runtime", &at) && read_sizes(&at, job) &&
+    return sdpi_job_section(root, "runtime", &at) && read_sizes(&at, job) &&
            read_choices(&at, job) && read_reserved(&at) && read_policy(&at, job) &&
            sdp_json_get_bool(&at, "deterministic", &job->runtime.deterministic) &&
            check_runtime(&at, job);
@@ -578,7 +398,7 @@ static bool read_output(const struct sdp_json *root, struct sdp_job *job)
     struct sdp_json at, dir;
 
     job->output.dir = sdp_xstrdup("out");
-    if (!open_section(root, "output", &at) ||
+    if (!sdpi_job_section(root, "output", &at) ||
         !sdpi_job_text(&at, "dir", false, &job->output.dir))
         return false;
     dir = sdp_json_member(&at, "dir");
@@ -601,7 +421,7 @@ static bool read_trace(const struct sdp_json *root, struct sdp_job *job)
 
     if (!sdpi_job_has(root, "trace"))
         return true;
-    if (!open_section(root, "trace", &at))
+    if (!sdpi_job_section(root, "trace", &at))
         return false;
     steps = sdp_json_member(&at, "steps");
     if (!sdpi_job_has(&at, "steps"))
@@ -634,6 +454,6 @@ bool sdpi_job_read(const struct sdp_json *root, struct sdp_job *job)
     const char *schema; /* for editors; any string will do */
 
     return sdpi_job_only_keys(root) && sdp_json_get_string(root, "$schema", &schema) &&
-           read_model(root, job) && read_data(root, job) && read_train(root, job) &&
+           read_model(root, job) && sdpi_job_read_data(root, job) && read_train(root, job) &&
            read_runtime(root, job) && read_output(root, job) && read_trace(root, job);
 }

@@ -236,7 +236,7 @@ static bool is_evaluation_step(const struct run *r, size_t step)
 
 static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
 {
-    return sdp_dataset_sequence(data, index, ids, targets, positions);
+    return sdp_dataset_sequence(data, index, ids, targets, positions, NULL);
 }
 
 static enum sdp_status evaluate(struct run *r, size_t step, struct sdp_error *err)

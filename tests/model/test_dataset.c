@@ -121,7 +121,7 @@ static void check_sequence(const struct sdp_dataset *data, uint64_t index, size_
     int32_t got[64], targets[64], positions[64];
 
     REQUIRE(length <= 64);
-    CHECK_EQ(sdp_dataset_sequence(data, index, got, targets, positions), length);
+    CHECK_EQ(sdp_dataset_sequence(data, index, got, targets, positions, NULL), length);
     for (size_t i = 0; i < length; i++) {
         CHECK_EQ(got[i], ids[first + i]);
         CHECK_EQ(targets[i], ids[first + i + 1]);
@@ -142,7 +142,7 @@ static void test_synthetic(void)
     REQUIRE_OK(sdp_dataset_open(&job, false, 10, &data, &err), &err);
     CHECK(sdp_dataset_sequences(data) == SIZE_MAX);
     for (uint64_t i = 0; i < 2000; i++) {
-        CHECK_EQ(sdp_dataset_sequence(data, i * 1000003, a, targets, positions), 16);
+        CHECK_EQ(sdp_dataset_sequence(data, i * 1000003, a, targets, positions, NULL), 16);
         for (size_t t = 0; t < 16; t++) {
             REQUIRE(a[t] >= 0 && a[t] < 10 && targets[t] >= 0 && targets[t] < 10);
             counts[a[t]]++;
@@ -154,17 +154,17 @@ static void test_synthetic(void)
     for (size_t i = 0; i < 10; i++)
         CHECK_NEAR((double)counts[i], 3200.0, 250.0);
     /* By seed and index only. */
-    sdp_dataset_sequence(data, 5, a, targets, positions);
+    sdp_dataset_sequence(data, 5, a, targets, positions, NULL);
     REQUIRE_OK(sdp_dataset_open(&job, false, 10, &other, &err), &err);
-    sdp_dataset_sequence(other, 99, b, targets, positions);
+    sdp_dataset_sequence(other, 99, b, targets, positions, NULL);
     CHECK(memcmp(a, b, sizeof a) != 0);
-    sdp_dataset_sequence(other, 5, b, targets, positions);
+    sdp_dataset_sequence(other, 5, b, targets, positions, NULL);
     CHECK(memcmp(a, b, sizeof a) == 0);
     CHECK_STR(sdp_dataset_fingerprint(data), sdp_dataset_fingerprint(other));
     sdp_dataset_close(other);
     job.data.seed = 1;
     REQUIRE_OK(sdp_dataset_open(&job, false, 10, &other, &err), &err);
-    sdp_dataset_sequence(other, 5, b, targets, positions);
+    sdp_dataset_sequence(other, 5, b, targets, positions, NULL);
     CHECK(memcmp(a, b, sizeof a) != 0);
     sdp_dataset_close(other);
     /* The same batch every step: four sequences. */
@@ -172,10 +172,10 @@ static void test_synthetic(void)
     REQUIRE_OK(sdp_dataset_open(&job, false, 10, &other, &err), &err);
     CHECK(strcmp(sdp_dataset_fingerprint(data), sdp_dataset_fingerprint(other)) != 0);
     for (uint64_t i = 0; i < 4; i++) {
-        sdp_dataset_sequence(other, i, a, targets, positions);
-        sdp_dataset_sequence(other, i + UINT64_C(49380), b, targets, positions);
+        sdp_dataset_sequence(other, i, a, targets, positions, NULL);
+        sdp_dataset_sequence(other, i + UINT64_C(49380), b, targets, positions, NULL);
         CHECK(memcmp(a, b, sizeof a) == 0);
-        sdp_dataset_sequence(other, (i + 1) % 4, b, targets, positions);
+        sdp_dataset_sequence(other, (i + 1) % 4, b, targets, positions, NULL);
         same += memcmp(a, b, sizeof a) == 0;
     }
     CHECK_EQ(same, 0);
@@ -184,7 +184,7 @@ static void test_synthetic(void)
     /* The largest vocabulary. */
     REQUIRE_OK(sdp_dataset_open(&job, false, INT32_MAX, &data, &err), &err);
     for (uint64_t i = 0; i < 4; i++) {
-        sdp_dataset_sequence(data, i, a, targets, positions);
+        sdp_dataset_sequence(data, i, a, targets, positions, NULL);
         for (size_t t = 0; t < 16; t++)
             CHECK(a[t] >= 0 && a[t] < INT32_MAX);
     }
@@ -284,7 +284,7 @@ static void test_shuffled(void)
         uint8_t seen[SEQUENCES] = {0};
 
         for (uint64_t i = SEQUENCES; i-- > 0;) {
-            sdp_dataset_sequence(data, epoch * SEQUENCES + i, ids, targets, positions);
+            sdp_dataset_sequence(data, epoch * SEQUENCES + i, ids, targets, positions, NULL);
             CHECK(ids[0] % LENGTH == 0 && ids[0] / LENGTH < SEQUENCES);
             seen[ids[0] / LENGTH]++;
             orders[epoch][i] = (uint64_t)ids[0] / LENGTH;
@@ -303,7 +303,7 @@ static void test_shuffled(void)
     job.data.validation_count = 1;
     REQUIRE_OK(sdp_dataset_open(&job, true, 1000, &data, &err), &err);
     for (uint64_t i = 0; i < SEQUENCES; i++) {
-        sdp_dataset_sequence(data, i, ids, targets, positions);
+        sdp_dataset_sequence(data, i, ids, targets, positions, NULL);
         CHECK_EQ(ids[0], i * LENGTH);
     }
     sdp_dataset_close(data);
@@ -593,7 +593,7 @@ static void *read_all(void *arg)
 
     for (uint64_t i = 0; i < 20000; i++) {
         sdp_dataset_sequence(reader->data, (reader->from + i) % 20000, ids, targets,
-                             positions);
+                             positions, NULL);
         reader->sum += (uint64_t)ids[0] * (uint64_t)(targets[3] + 1);
     }
     return NULL;

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Unicode's normal forms with utf8proc's tables. Only the parts of a text that a form may
+ * change are taken apart; marks are put in order by a stable sort, so that a text of nothing
+ * but marks takes no longer than others. */
+#include "model/tokenizer/normalizer.h"
+
+#include <stdlib.h>
+#include <utf8proc.h>
+
+#define MOST_PARTS 32 /* code points that one code point becomes, at most */
+
+struct form {
+    int decompose, compose; /* options of utf8proc */
+};
+
+static const struct form forms[] = {
+    [SDPI_NFC] = {UTF8PROC_DECOMPOSE, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+    [SDPI_NFD] = {UTF8PROC_DECOMPOSE, 0},
+    [SDPI_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+    [SDPI_NFKD] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0},
+};
+
+static unsigned class_of(int32_t point)
+{
+    return (unsigned)utf8proc_get_property(point)->combining_class;
+}
+
+/* Sorts a run of marks by their class, which is below 256, keeping the order of equals. */
+static void sort_marks(int32_t *points, size_t count)
+{
+    size_t starts[257] = {0};
+    int32_t *copy;
+
+    if (count < 2)
+        return;
+    if (count == 2) {
+        if (class_of(points[0]) > class_of(points[1])) {
+            int32_t first = points[0];
+            points[0] = points[1];
+            points[1] = first;
+        }
+        return;
+    }
+    copy = sdp_xcalloc(count, sizeof *copy);
+    memcpy(copy, points, count * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        starts[(class_of(copy[i]) & 255) + 1]++;
+    for (size_t i = 1; i < 257; i++)
+        starts[i] += starts[i - 1];
+    for (size_t i = 0; i < count; i++)
+        points[starts[class_of(copy[i]) & 255]++] = copy[i];
+    free(copy);
+}
+
+static void order_marks(int32_t *points, size_t count)
+{
+    size_t run = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (class_of(points[i]) != 0)
+            continue;
+        sort_marks(points + run, i - run);
+        run = i + 1;
+    }
+    sort_marks(points + run, count - run);
+}
+
+/* Normalizes a part of a text that can be normalized on its own. */
+static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
+                    const char *text, size_t length, struct sdpi_text *out)
+{
+    size_t count = 0, step;
+    utf8proc_ssize_t left;
+    int last = 0;
+
+    for (size_t at = 0; at < length; at += step) {
+        int32_t point = (int32_t)sdpi_utf8_point((const uint8_t *)text + at, &step);
+        utf8proc_ssize_t parts;
+
+        if (s->room - count < MOST_PARTS) {
+            s->room = SDP_MAX(s->room * 2, (size_t)1024);
+            s->points = sdp_xrealloc(s->points, s->room * sizeof *s->points);
+        }
+        parts = utf8proc_decompose_char(point, s->points + count,
+                                        (utf8proc_ssize_t)(s->room - count),
+                                        (utf8proc_option_t)form->decompose, &last);
+        if (parts < 0 || (size_t)parts > s->room - count)
+            return false;
+        count += (size_t)parts;
+    }
+    order_marks(s->points, count);
+    left = (utf8proc_ssize_t)count;
+    if (form->compose)
+        left = utf8proc_normalize_utf32(s->points, left, (utf8proc_option_t)form->compose);
+    if (left < 0)
+        return false;
+    for (utf8proc_ssize_t i = 0; i < left; i++)
+        sdpi_text_add_point(out, (uint32_t)s->points[i]);
+    return true;
+}
+
+/* The first byte at or behind `at` that is not ASCII. */
+static size_t skip_ascii(const char *text, size_t length, size_t at)
+{
+    uint64_t eight;
+
+    for (; length - at >= sizeof eight; at += sizeof eight) {
+        memcpy(&eight, text + at, sizeof eight);
+        if (eight & 0x8080808080808080u)
+            break;
+    }
+    while (at < length && !(text[at] & 0x80))
+        at++;
+    return at;
+}
+
+/* NFC of what holds restless characters, each with the quiet one before it. */
+static bool compose(struct sdpi_normal_scratch *s, const char *text, size_t length,
+                    struct sdpi_text *out, bool *same)
+{
+    const uint8_t *flags = sdpi_unicode_flags(), *bytes = (const uint8_t *)text;
+    size_t done = 0, at = 0, step = 1, start;
+
+    *same = true;
+    while ((at = skip_ascii(text, length, at)) < length) {
+        if (!(flags[sdpi_utf8_point(bytes + at, &step)] & SDPI_RESTLESS)) {
+            at += step;
+            continue;
+        }
+        start = at > done ? sdpi_utf8_before(text, at) : at;
+        while (at < length &&
+               flags[sdpi_utf8_point(bytes + at, &step)] & SDPI_RESTLESS)
+            at += step;
+        sdpi_text_add(out, text + done, start - done);
+        if (!convert(&forms[SDPI_NFC], s, text + start, at - start, out))
+            return false;
+        done = at;
+        *same = false;
+    }
+    if (!*same)
+        sdpi_text_add(out, text + done, length - done);
+    return true;
+}
+
+bool sdpi_normal_form(enum sdpi_normal_kind kind, struct sdpi_normal_scratch *scratch,
+                      const char *text, size_t length, struct sdpi_text *out, bool *same)
+{
+    if (kind == SDPI_NFC)
+        return compose(scratch, text, length, out, same);
+    *same = skip_ascii(text, length, 0) == length;
+    return *same || convert(&forms[kind], scratch, text, length, out);
+}
