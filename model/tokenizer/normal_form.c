@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Unicode's normal forms with utf8proc's tables. Only the parts of a text that a form may
- * change are taken apart; marks are put in order by a stable sort, so that a text of nothing
- * but marks takes no longer than others. */
+/* Unicode's normal forms with utf8proc's tables, less what is newer than the reference's.
+ * Only the parts of a text that a form may change are taken apart; marks are put in order by
+ * a stable sort, so that a text of nothing but marks takes no longer than others. */
 #include "model/tokenizer/normalizer.h"
 
 #include <stdlib.h>
@@ -22,6 +22,8 @@ static const struct form forms[] = {
 
 static unsigned class_of(int32_t point)
 {
+    if (sdpi_unicode_flags()[point] & SDPI_UNFORMED)
+        return 0;
     return (unsigned)utf8proc_get_property(point)->combining_class;
 }
 
@@ -69,6 +71,7 @@ static void order_marks(int32_t *points, size_t count)
 static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
                     const char *text, size_t length, struct sdpi_text *out)
 {
+    const uint8_t *flags = sdpi_unicode_flags();
     size_t count = 0, step;
     utf8proc_ssize_t left;
     int last = 0;
@@ -80,6 +83,10 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
         if (s->room - count < MOST_PARTS) {
             s->room = SDP_MAX(s->room * 2, (size_t)1024);
             s->points = sdp_xrealloc(s->points, s->room * sizeof *s->points);
+        }
+        if (flags[point] & SDPI_UNFORMED) {
+            s->points[count++] = point;
+            continue;
         }
         parts = utf8proc_decompose_char(point, s->points + count,
                                         (utf8proc_ssize_t)(s->room - count),

@@ -161,7 +161,7 @@ static void strip_accents(const char *text, size_t length, struct sdpi_text *out
     for (size_t at = 0; at < length; at += step) {
         uint32_t point = sdpi_utf8_point((const uint8_t *)text + at, &step);
 
-        if (!(flags[point] & SDPI_NONSPACING))
+        if (!(flags[point] & SDPI_MARK))
             sdpi_text_add(out, text + at, step);
     }
 }

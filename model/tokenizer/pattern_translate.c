@@ -12,6 +12,7 @@
 
 #define SPACES  "\\t-\\r\\x{85}\\p{Z}" /* PCRE2's own \s has U+180E too */
 #define WORDS   "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#define NEWEST  "\xf0\x90\x97\x80" /* U+105C0, a letter since Unicode 16 */
 #define HEX     "0-9a-fA-F"
 
 struct reader {
@@ -21,6 +22,14 @@ struct reader {
     char *wrong;
     size_t wrong_size;
     bool in_class;
+    bool old; /* PCRE2's Unicode is older than the reference's, which is 16 */
+};
+
+static const struct {
+    uint32_t first, last;
+    char category[3];
+} news[] = {
+#include "model/tokenizer/unicode_new.h"
 };
 
 SDP_PRINTF(2, 3) static bool fail(struct reader *r, const char *format, ...)
@@ -48,6 +57,64 @@ static void copy(struct reader *r, size_t length)
 {
     sdpi_text_add(r->out, r->text + r->at, length);
     r->at += length;
+}
+
+/* -- what PCRE2 is too old for --------------------------------------------------------- */
+
+static bool is_old(void)
+{
+    static const char regex[] = "\\p{Lo}";
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    char wrong[128];
+    pcre2_code *code = sdpi_pattern_code(regex, sizeof regex - 1, wrong, sizeof wrong);
+    bool old = code && data &&
+               pcre2_match(code, (PCRE2_SPTR)NEWEST, sizeof NEWEST - 1, 0, 0, data, NULL) < 0;
+
+    pcre2_match_data_free(data);
+    pcre2_code_free(code);
+    return old;
+}
+
+/* Whether a category is one of a list such as "L Nd". */
+static bool is_among(const char *category, const char *list)
+{
+    for (; *list; list += *list == ' ') {
+        size_t length = strcspn(list, " ");
+
+        if (strncmp(category, list, length) == 0)
+            return true;
+        list += length;
+    }
+    return false;
+}
+
+/* The new characters of some categories, as ranges within brackets. */
+static void put_news(struct reader *r, const char *categories)
+{
+    char range[48];
+
+    for (size_t i = 0; r->old && i < SDP_COUNT_OF(news); i++) {
+        if (!is_among(news[i].category, categories))
+            continue;
+        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", (unsigned)news[i].first,
+                 (unsigned)news[i].last);
+        put(r, range);
+    }
+    if (r->old && strcmp(categories, "sc:Han") == 0) /* the one script that grows much */
+        put(r, "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}");
+}
+
+/* A set of characters and the new ones of its categories. Within brackets a negative set
+ * cannot be narrowed: there the new characters stay in it. */
+static void put_set(struct reader *r, bool negative, const char *set, const char *categories)
+{
+    if (!r->in_class)
+        put(r, negative ? "[^" : "[");
+    put(r, set);
+    if (!r->in_class || !negative)
+        put_news(r, categories);
+    if (!r->in_class)
+        put(r, "]");
 }
 
 /* -- properties ----------------------------------------------------------------------- */
@@ -94,7 +161,7 @@ static bool find_property(const char *name, char *out, size_t size)
 static bool read_property(struct reader *r)
 {
     bool negative = r->text[r->at] == 'P';
-    char name[48], property[64];
+    char name[48], property[64], set[80];
     size_t length = 0, start = r->at + 2;
 
     if (peek(r, 1) != '{')
@@ -115,9 +182,8 @@ static bool read_property(struct reader *r)
         return fail(r, "the property behind \\p");
     if (!find_property(name, property, sizeof property))
         return fail(r, "the property \"%s\"", name);
-    put(r, negative ? "\\P{" : "\\p{");
-    put(r, property);
-    put(r, "}");
+    snprintf(set, sizeof set, "\\%c{%s}", negative && r->in_class ? 'P' : 'p', property);
+    put_set(r, negative, set, property);
     r->at = start + length + 1;
     return true;
 }
@@ -155,9 +221,7 @@ static const char *shorthand(char letter, bool in_class)
         const char *plain, *in_class;
     } known[] = {
         {'s', "[" SPACES "]", SPACES},      {'S', "[^" SPACES "]", "\\S\\x{180e}"},
-        {'w', "[" WORDS "]", WORDS},        {'W', "[^" WORDS "]", NULL},
         {'h', "[" HEX "]", HEX},            {'H', "[^" HEX "]", NULL},
-        {'d', "\\p{Nd}", "\\p{Nd}"},        {'D', "\\P{Nd}", "\\P{Nd}"},
         {'v', "\\x0b", "\\x0b"},            {'t', "\\t", "\\t"},
         {'n', "\\n", "\\n"},                {'r', "\\r", "\\r"},
         {'f', "\\f", "\\f"},                {'a', "\\x07", "\\x07"},
@@ -180,6 +244,15 @@ static bool read_escape(struct reader *r)
         return fail(r, "a backslash at the end");
     if (meaning) {
         put(r, meaning);
+        r->at += 2;
+        return true;
+    }
+    if (letter == 'd' || letter == 'D' || letter == 'w' || (letter == 'W' && !r->in_class)) {
+        const char *digits = letter == 'D' && r->in_class ? "\\P{Nd}" : "\\p{Nd}";
+        bool words = letter == 'w' || letter == 'W';
+
+        put_set(r, letter == 'D' || letter == 'W', words ? WORDS : digits,
+                words ? "L M N Pc" : "Nd");
         r->at += 2;
         return true;
     }
@@ -325,7 +398,7 @@ static bool read_one(struct reader *r)
 bool sdpi_pattern_translate(const char *regex, size_t length, struct sdpi_text *out,
                             char *wrong, size_t size)
 {
-    struct reader r = {regex, length, 0, out, wrong, size, false};
+    struct reader r = {regex, length, 0, out, wrong, size, false, is_old()};
 
     sdpi_text_reserve(out, 1);
     while (r.at < r.length)

@@ -22,9 +22,10 @@ enum {
     SDPI_NUMBER = 2,       /* \p{N} */
     SDPI_SPACE = 4,        /* White_Space, \s */
     SDPI_PUNCTUATION = 8,  /* \p{P} */
-    SDPI_NONSPACING = 16,  /* \p{Mn} */
+    SDPI_MARK = 16,        /* what StripAccents takes away */
     SDPI_WORD = 32,        /* \w of the reference's plain regexes */
-    SDPI_RESTLESS = 64     /* NFC may change it or join it to what is before it */
+    SDPI_RESTLESS = 64,    /* NFC may change it or join it to what is before it */
+    SDPI_UNFORMED = 128    /* too new for the reference's normal forms: left alone */
 };
 
 /** Flags of all code points; filled at the first call. [borrowed] */

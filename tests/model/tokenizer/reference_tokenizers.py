@@ -174,7 +174,7 @@ def make_accents():
         {"type": "Digits", "individual_digits": False},
         {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext", "invert": False},
         {"type": "Split", "pattern": {"Regex": "e+"}, "behavior": "Removed", "invert": False},
-        {"type": "Split", "pattern": {"Regex": r"[\w&&\d]|o" if False else "o|[^\\W\\d]n"},
+        {"type": "Split", "pattern": {"Regex": "o|[b-d]n"},
          "behavior": "Contiguous", "invert": True},
         {"type": "CharDelimiterSplit", "delimiter": "x"}]}
     data["decoder"] = None
@@ -183,7 +183,7 @@ def make_accents():
 
 def make_nfkd():
     tokenizer = finish_bytes(train(byte_level(before=[
-        pre_tokenizers.Split(Regex(r"\d(?=(?:\d{3})+\b)" if False else r"\d(?=(\d{3})+(?!\d))"),
+        pre_tokenizers.Split(Regex(r"\d(?=(\d{3})+(?!\d))"),
                              "merged_with_previous"),
         pre_tokenizers.Split(Regex(r"^\s*#+|[\p{Han}\p{Hiragana}]+$"), "isolated", invert=True)]),
         normalizers.Sequence([normalizers.NFKD(), normalizers.Replace("''", '"')])))
