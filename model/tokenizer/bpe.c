@@ -242,8 +242,15 @@ static size_t merge_long(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
 static void encode_piece(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
                          const char *text, size_t length, struct sdp_ids *out)
 {
+    int32_t id = -1;
     size_t count;
 
+    if (bpe->ignore_merges && !bpe->can_cut)
+        id = sdpi_names_id(bpe->bytes ? &bpe->raw : &bpe->names, text, length);
+    if (id >= 0) {
+        sdp_ids_add(out, &id, 1);
+        return;
+    }
     reserve(s, length * (bpe->bytes && bpe->byte_fallback ? 2 : 1) + 1);
     count = first_symbols(bpe, text, length, s->ids);
     count = count <= SHORT ? merge_short(bpe, s->ids, count) : merge_long(bpe, s, count);
@@ -347,16 +354,16 @@ void sdpi_bpe_encode(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *scratc
                      const char *text, size_t length, const char *end,
                      struct sdp_ids *out)
 {
-    if (bpe->ignore_merges) {
-        int32_t id = sdpi_names_id(bpe->bytes ? &bpe->raw : &bpe->names, text, length);
+    int32_t id = -1;
 
-        if (id >= 0) {
-            sdp_ids_add(out, &id, 1);
-            return;
-        }
-    }
     if (!bpe->can_cut) {
         encode_word(bpe, scratch, text, length, end, out);
+        return;
+    }
+    if (bpe->ignore_merges) /* the parts are no pieces: this is for the whole */
+        id = sdpi_names_id(&bpe->names, text, length);
+    if (id >= 0) {
+        sdp_ids_add(out, &id, 1);
         return;
     }
     for (size_t from = 0, to; from < length; from = to) {

@@ -241,6 +241,7 @@ static enum sdp_status decode_replace(const struct sdpi_decode_step *step,
     size_t done = 0, from = 0, start = 0, end = 0;
     int found = 0;
 
+    sdpi_pattern_begin(&step->pattern, scratch, token, length);
     while (from < length &&
            (found = sdpi_pattern_next(&step->pattern, scratch, token, length, from, &start,
                                       &end, err)) > 0) {

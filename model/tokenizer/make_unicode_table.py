@@ -9,9 +9,10 @@ import pathlib
 import unicodedata
 
 import unicodedata2 as ucd
-from tokenizers import normalizers
+from tokenizers import normalizers, pre_tokenizers
 
 LETTER, NUMBER, SPACE, PUNCTUATION, MARK, WORD, RESTLESS, UNFORMED = (1 << i for i in range(8))
+SPLIT = pre_tokenizers.Punctuation("removed")
 NFD, NFKD, STRIP = normalizers.NFD(), normalizers.NFKD(), normalizers.StripAccents()
 SPACES = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
           0x205F, 0x3000}
@@ -48,7 +49,7 @@ def second_of_pairs():
 def flags_of(c, seconds):
     text, category = chr(c), ucd.category(chr(c))
     flags = LETTER * (category[0] == "L") | NUMBER * (category[0] == "N") | SPACE * (c in SPACES)
-    flags |= PUNCTUATION * (category[0] == "P") | MARK * (STRIP.normalize_str(chr(c)) == "")
+    flags |= PUNCTUATION * (len(SPLIT.pre_tokenize_str(f"a{chr(c)}b")) > 1) | MARK * (STRIP.normalize_str(chr(c)) == "")
     word = category[0] in "LM" or category in ("Nd", "Nl", "Pc") or c in CIRCLED or c in JOINERS
     flags |= WORD * word
     restless = ucd.combining(text) or c in seconds or ucd.normalize("NFC", text) != text

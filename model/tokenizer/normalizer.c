@@ -141,8 +141,16 @@ static void lowercase(const char *text, size_t length, struct sdpi_text *out)
     size_t step;
 
     for (size_t at = 0; at < length; at += step) {
-        uint32_t point = sdpi_utf8_point((const uint8_t *)text + at, &step);
+        size_t plain = sdpi_utf8_skip_ascii(text, length, at);
+        uint32_t point;
 
+        sdpi_text_reserve(out, plain - at + 4);
+        for (; at < plain; at++)
+            out->data[out->length++] =
+                (char)(text[at] >= 'A' && text[at] <= 'Z' ? text[at] | 0x20 : text[at]);
+        if (at == length)
+            return;
+        point = sdpi_utf8_point((const uint8_t *)text + at, &step);
         if (point == 0x130) { /* the only one that becomes two */
             sdpi_text_add_point(out, 'i');
             point = 0x307;
@@ -195,6 +203,7 @@ static enum sdp_status replace(const struct sdpi_normal_step *step,
     size_t done = 0, from = 0, start = 0, end = 0;
     int found;
 
+    sdpi_pattern_begin(&step->pattern, &s->pattern, text, length);
     while ((found = sdpi_pattern_next(&step->pattern, &s->pattern, text, length, from,
                                       &start, &end, err)) > 0) {
         *same = false;

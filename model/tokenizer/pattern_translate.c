@@ -22,13 +22,14 @@ struct reader {
     char *wrong;
     size_t wrong_size;
     bool in_class;
-    bool old; /* PCRE2's Unicode is older than the reference's, which is 16 */
+    bool old;     /* PCRE2's Unicode is older than the reference's, which is 16 */
+    bool differs; /* and there is something that this matters for */
 };
 
 static const struct {
     uint32_t first, last;
     char category[3];
-} news[] = {
+} newer[] = {
 #include "model/tokenizer/unicode_new.h"
 };
 
@@ -93,11 +94,12 @@ static void put_news(struct reader *r, const char *categories)
 {
     char range[48];
 
-    for (size_t i = 0; r->old && i < SDP_COUNT_OF(news); i++) {
-        if (!is_among(news[i].category, categories))
+    r->differs = true;
+    for (size_t i = 0; r->old && i < SDP_COUNT_OF(newer); i++) {
+        if (!is_among(newer[i].category, categories))
             continue;
-        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", (unsigned)news[i].first,
-                 (unsigned)news[i].last);
+        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", (unsigned)newer[i].first,
+                 (unsigned)newer[i].last);
         put(r, range);
     }
     if (r->old && strcmp(categories, "sc:Han") == 0) /* the one script that grows much */
@@ -395,14 +397,17 @@ static bool read_one(struct reader *r)
     return true;
 }
 
-bool sdpi_pattern_translate(const char *regex, size_t length, struct sdpi_text *out,
+bool sdpi_pattern_translate(const char *regex, size_t length, bool news, bool *differs,
+                            struct sdpi_text *out,
                             char *wrong, size_t size)
 {
-    struct reader r = {regex, length, 0, out, wrong, size, false, is_old()};
+    const bool old = is_old();
+    struct reader r = {regex, length, 0, out, wrong, size, false, news && old, false};
 
     sdpi_text_reserve(out, 1);
     while (r.at < r.length)
         if (!read_one(&r))
             return false;
+    *differs = old && r.differs;
     return true;
 }

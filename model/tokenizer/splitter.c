@@ -116,6 +116,7 @@ static enum sdp_status split_by_pattern(struct work *w, size_t length)
 
     if (stage->pattern.matcher)
         return split_by_matcher(w, length);
+    sdpi_pattern_begin(&stage->pattern, &w->scratch->pattern, w->text, length);
     while (status == SDP_OK && from <= length &&
            (found = sdpi_pattern_next(&stage->pattern, &w->scratch->pattern, w->text,
                                       length, from, &start, &end, w->err)) > 0) {

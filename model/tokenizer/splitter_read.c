@@ -100,9 +100,9 @@ static bool read_punctuation(void *out, const struct sdp_json *at, unsigned dept
     (void)depth;
     if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
         return false;
-    stage = add_stage(out, SDPI_SPLIT_PATTERN, SDPI_ISOLATED);
-    return read_behavior(at, stage) &&
-           sdpi_pattern_compile(&stage->pattern, "[\\p{P}$+<=>\\^`|~]", at->err) == SDP_OK;
+    stage = add_stage(out, SDPI_SPLIT_FLAGS, SDPI_ISOLATED);
+    stage->flags = SDPI_PUNCTUATION;
+    return read_behavior(at, stage);
 }
 
 static bool read_whitespace_split(void *out, const struct sdp_json *at, unsigned depth)
