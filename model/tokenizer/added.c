@@ -246,7 +246,7 @@ static bool is_space_at(const struct sdpi_added_walk *walk, size_t at, size_t *s
 }
 
 /* A match that the token's settings allow, widened by the blanks it takes. */
-static bool accept(const struct sdpi_added_walk *walk, const struct sdpi_added_token *token,
+static bool accept(struct sdpi_added_walk *walk, const struct sdpi_added_token *token,
                    size_t *start, size_t *end)
 {
     size_t step = 1, from = *start;
@@ -263,8 +263,13 @@ static bool accept(const struct sdpi_added_walk *walk, const struct sdpi_added_t
         from = before;
     }
     *start = token->left ? SDP_MAX(from, walk->done) : from;
-    while (token->right && *end < walk->length && is_space_at(walk, *end, &step))
+    if (!token->right)
+        return true;
+    if (*end < walk->blank && is_space_at(walk, *end, &step))
+        *end = walk->blank; /* within a run that was walked before */
+    while (*end < walk->length && is_space_at(walk, *end, &step))
         *end += step;
+    walk->blank = *end;
     return true;
 }
 

@@ -51,6 +51,7 @@ struct sdpi_added_walk {
     size_t length;
     size_t at;   /* where the next match is looked for */
     size_t done; /* up to where the text was handed out */
+    size_t blank; /* the end of the blanks that a token took last */
 };
 
 /** The next part: false at the end of the text. *id: of an added token, which takes the

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "model/tokenizer/splitter.h"
 
+#include "model/tokenizer/bpe.h"
+
 #include <stdlib.h>
 
 /* A stage at work on one text. */
@@ -207,6 +209,18 @@ static enum sdp_status put_meta(struct work *w, size_t length)
     return hand_on(w, 0, out->length);
 }
 
+static enum sdp_status put_alphabet(struct work *w, size_t length)
+{
+    struct sdpi_text *out = &w->scratch->texts[w->stage];
+
+    out->length = 0;
+    for (size_t at = 0; at < length; at++)
+        sdpi_text_add_point(out, sdpi_byte_character((uint8_t)w->text[at]));
+    w->text = out->data;
+    w->end = out->data + out->room;
+    return hand_on(w, 0, out->length);
+}
+
 /* -- running --------------------------------------------------------------------------- */
 
 static enum sdp_status run_stage(const struct work *above, size_t stage, const char *text,
@@ -233,6 +247,9 @@ static enum sdp_status run_stage(const struct work *above, size_t stage, const c
         break;
     case SDPI_SPLIT_META:
         status = put_meta(&w, length);
+        break;
+    case SDPI_SPLIT_ALPHABET:
+        status = put_alphabet(&w, length);
         break;
     }
     return status == SDP_OK ? flush(&w) : status;

@@ -20,7 +20,8 @@ enum sdpi_split_kind {
     SDPI_SPLIT_FLAGS,   /* at characters with one of some flags */
     SDPI_SPLIT_POINT,   /* at one character */
     SDPI_SPLIT_SPACE,   /* nowhere, but a space is put in front of what has none */
-    SDPI_SPLIT_META     /* nowhere, but spaces are replaced (Metaspace) */
+    SDPI_SPLIT_META,    /* nowhere, but spaces are replaced (Metaspace) */
+    SDPI_SPLIT_ALPHABET /* nowhere, but bytes become the characters that stand for them */
 };
 
 enum sdpi_prepend { SDPI_PREPEND_ALWAYS, SDPI_PREPEND_FIRST, SDPI_PREPEND_NEVER };
@@ -38,7 +39,7 @@ struct sdpi_split_stage {
 struct sdpi_splitter { /* begin with zeros */
     struct sdpi_split_stage *stages;
     size_t count;
-    bool bytes; /* pieces go to the model as bytes; nothing may follow */
+    bool bytes; /* pieces go to the model as bytes, without becoming characters */
 };
 
 struct sdpi_split_scratch { /* begin with zeros */

@@ -20,12 +20,15 @@ static struct sdpi_split_stage *add_stage(void *out, enum sdpi_split_kind kind,
     return stage;
 }
 
-/* Once texts are bytes, no other part may come. */
-static bool check_order(const struct sdpi_splitter *s, const struct sdp_json *at)
+/* Begins a part: where the part before it made bytes of the text, these have to become
+ * characters now. */
+static bool begin(struct sdpi_splitter *s, const struct sdp_json *at,
+                  const char *const *keys)
 {
-    return !s->bytes ||
-           sdp_json_fail(at, "stands behind a part \"ByteLevel\", which is not supported; "
-                             "\"ByteLevel\" must be the last part");
+    if (s->bytes)
+        add_stage(s, SDPI_SPLIT_ALPHABET, SDPI_ISOLATED);
+    s->bytes = false;
+    return sdp_json_only_keys(at, keys);
 }
 
 static bool read_bytes(void *out, const struct sdp_json *at, unsigned depth)
@@ -37,7 +40,7 @@ static bool read_bytes(void *out, const struct sdp_json *at, unsigned depth)
     bool prefix = true, regex = true;
 
     (void)depth;
-    if (!check_order(s, at) || !sdp_json_only_keys(at, keys) ||
+    if (!begin(s, at, keys) ||
         !sdpi_part_flag(at, "add_prefix_space", &prefix) ||
         !sdpi_part_flag(at, "use_regex", &regex))
         return false;
@@ -67,7 +70,7 @@ static bool read_split(void *out, const struct sdp_json *at, unsigned depth)
     struct sdp_json pattern = sdp_json_member(at, "pattern");
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
     if (!pattern.value)
         return sdp_json_missing(at, "pattern");
@@ -84,7 +87,7 @@ static bool read_digits(void *out, const struct sdp_json *at, unsigned depth)
     bool single = false;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
+    if (!begin(out, at, keys) ||
         !sdpi_part_flag(at, "individual_digits", &single))
         return false;
     add_stage(out, SDPI_SPLIT_FLAGS, single ? SDPI_ISOLATED : SDPI_CONTIGUOUS)->flags =
@@ -98,7 +101,7 @@ static bool read_punctuation(void *out, const struct sdp_json *at, unsigned dept
     struct sdpi_split_stage *stage;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
     stage = add_stage(out, SDPI_SPLIT_FLAGS, SDPI_ISOLATED);
     stage->flags = SDPI_PUNCTUATION;
@@ -110,9 +113,18 @@ static bool read_whitespace_split(void *out, const struct sdp_json *at, unsigned
     static const char *const keys[] = {"type", NULL};
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
     add_stage(out, SDPI_SPLIT_FLAGS, SDPI_REMOVED)->flags = SDPI_SPACE;
+    return true;
+}
+
+/* Words, and what is neither word nor white space. */
+static bool read_whitespace(void *out, const struct sdp_json *at, unsigned depth)
+{
+    if (!read_whitespace_split(out, at, depth))
+        return false;
+    add_stage(out, SDPI_SPLIT_FLAGS, SDPI_CONTIGUOUS)->flags = SDPI_WORD;
     return true;
 }
 
@@ -122,7 +134,7 @@ static bool read_delimiter(void *out, const struct sdp_json *at, unsigned depth)
     uint32_t point = 0;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
+    if (!begin(out, at, keys) ||
         !sdpi_part_point(at, "delimiter", &point))
         return false;
     add_stage(out, SDPI_SPLIT_POINT, SDPI_REMOVED)->point = point;
@@ -158,7 +170,7 @@ static bool read_metaspace(void *out, const struct sdp_json *at, unsigned depth)
     bool split = true;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
+    if (!begin(out, at, keys) ||
         !sdpi_part_point(at, "replacement", &point) || !read_scheme(at, &prepend) ||
         !sdpi_part_flag(at, "split", &split))
         return false;
@@ -178,6 +190,7 @@ static const struct sdpi_part_kind kinds[] = {
     {"Digits", read_digits},
     {"Metaspace", read_metaspace},
     {"Punctuation", read_punctuation},
+    {"Whitespace", read_whitespace},
     {"WhitespaceSplit", read_whitespace_split},
     {"CharDelimiterSplit", read_delimiter},
     {"Sequence", read_sequence},

@@ -76,8 +76,6 @@ static const struct {
     {SPLITTER("{'type': 'Split', 'pattern': {'String': 'a'}, 'behavior': 'Isolate'}"),
      "/pre_tokenizer/behavior", "did you mean \"Isolated\"?"},
     {SPLITTER("{'type': 'Split', 'behavior': 'Isolated'}"), "/pre_tokenizer/pattern", "is missing"},
-    {SPLITTER("{'type': 'Sequence', 'pretokenizers': [{'type': 'ByteLevel'}, {'type': 'Digits'}]}"),
-     "/pre_tokenizer/pretokenizers/1", "\"ByteLevel\" must be the last part"},
     {SPLITTER("{'type': 'Metaspace', 'replacement': '__'}"), "/pre_tokenizer/replacement",
      "must be a string of one character"},
     {SPLITTER("{'type': 'Metaspace', 'replacement': '_', 'add_prefix_space': false, "
