@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Unicode's normal forms with utf8proc's tables, less what is newer than the reference's.
- * Only the parts of a text that a form may change are taken apart; marks are put in order by
- * a stable sort, so that a text of nothing but marks takes no longer than others. */
+ * Only the parts of a text that a form may change are taken apart; marks are put in order
+ * by a stable sort, so that a text of nothing but marks takes no longer than others. */
 #include "model/tokenizer/normalizer.h"
 
 #include <stdlib.h>
@@ -16,7 +16,8 @@ struct form {
 static const struct form forms[] = {
     [SDPI_NFC] = {UTF8PROC_DECOMPOSE, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
     [SDPI_NFD] = {UTF8PROC_DECOMPOSE, 0},
-    [SDPI_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+    [SDPI_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
+                   UTF8PROC_STABLE | UTF8PROC_COMPOSE},
     [SDPI_NFKD] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0},
 };
 
@@ -27,7 +28,8 @@ static unsigned class_of(int32_t point)
     return (unsigned)utf8proc_get_property(point)->combining_class;
 }
 
-/* Sorts a run of marks by their class, which is below 256, keeping the order of equals. */
+/* Sorts a run of marks by their class, which is below 256, keeping the order of equals.
+ */
 static void sort_many(int32_t *points, size_t count)
 {
     size_t starts[257] = {0};
@@ -103,7 +105,8 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
     order_marks(s->points, count);
     left = (utf8proc_ssize_t)count;
     if (form->compose)
-        left = utf8proc_normalize_utf32(s->points, left, (utf8proc_option_t)form->compose);
+        left =
+            utf8proc_normalize_utf32(s->points, left, (utf8proc_option_t)form->compose);
     if (left < 0)
         return false;
     for (utf8proc_ssize_t i = 0; i < left; i++)
@@ -111,8 +114,9 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
     return true;
 }
 
-/* Converts what holds characters that a form may change, each with the one before it, which
- * it may be joined to: for NFC the restless ones, for the others all that are not ASCII. */
+/* Converts what holds characters that a form may change, each with the one before it,
+ * which it may be joined to: for NFC the restless ones, for the others all that are not
+ * ASCII. */
 bool sdpi_normal_form(enum sdpi_normal_kind kind, struct sdpi_normal_scratch *s,
                       const char *text, size_t length, struct sdpi_text *out, bool *same)
 {

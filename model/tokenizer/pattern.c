@@ -62,8 +62,8 @@ static bool compile(struct sdpi_pattern *pattern, const char *regex, size_t leng
     if (pattern->matcher)
         return true;
     return compile_one(&pattern->code, regex, length, false, &differs, wrong, size) &&
-           (!differs || compile_one(&pattern->code_new, regex, length, true, &differs, wrong,
-                                    size));
+           (!differs ||
+            compile_one(&pattern->code_new, regex, length, true, &differs, wrong, size));
 }
 
 enum sdp_status sdpi_pattern_compile(struct sdpi_pattern *pattern, const char *regex,
@@ -154,8 +154,8 @@ static int next_code(const struct sdpi_pattern *pattern,
     PCRE2_UCHAR message[160] = "";
 
     if (prepare(scratch))
-        rc = pcre2_match(code, (PCRE2_SPTR)text, length, from,
-                         PCRE2_NO_UTF_CHECK, scratch->data, scratch->context);
+        rc = pcre2_match(code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK,
+                         scratch->data, scratch->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(code, (PCRE2_SPTR)text, length, from,
                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, scratch->data,
@@ -170,9 +170,10 @@ static int next_code(const struct sdpi_pattern *pattern,
     if (rc == PCRE2_ERROR_NOMATCH)
         return 0;
     pcre2_get_error_message(rc, message, sizeof message);
-    sdp_fail(err, SDP_INPUT,
-             "the tokenizer's regular expression cannot be matched at byte %zu of a text: %s",
-             from, (const char *)message);
+    sdp_fail(
+        err, SDP_INPUT,
+        "the tokenizer's regular expression cannot be matched at byte %zu of a text: %s",
+        from, (const char *)message);
     return -1;
 }
 
@@ -187,7 +188,8 @@ int sdpi_pattern_next(const struct sdpi_pattern *pattern,
         if (from >= length)
             return 0;
         *start = from;
-        *end = pattern->matcher(sdpi_unicode_flags(), (const uint8_t *)text, length, from);
+        *end =
+            pattern->matcher(sdpi_unicode_flags(), (const uint8_t *)text, length, from);
         return 1;
     }
     if (pattern->code)

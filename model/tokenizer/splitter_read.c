@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-static const char *const behaviors[] = {"Isolated",       "Removed",   "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous", NULL};
+static const char *const behaviors[] = {
+    "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous", NULL};
 
 static struct sdpi_split_stage *add_stage(void *out, enum sdpi_split_kind kind,
                                           enum sdpi_split_behavior behavior)
@@ -40,8 +40,7 @@ static bool read_bytes(void *out, const struct sdp_json *at, unsigned depth)
     bool prefix = true, regex = true;
 
     (void)depth;
-    if (!begin(s, at, keys) ||
-        !sdpi_part_flag(at, "add_prefix_space", &prefix) ||
+    if (!begin(s, at, keys) || !sdpi_part_flag(at, "add_prefix_space", &prefix) ||
         !sdpi_part_flag(at, "use_regex", &regex))
         return false;
     s->bytes = true;
@@ -87,8 +86,7 @@ static bool read_digits(void *out, const struct sdp_json *at, unsigned depth)
     bool single = false;
 
     (void)depth;
-    if (!begin(out, at, keys) ||
-        !sdpi_part_flag(at, "individual_digits", &single))
+    if (!begin(out, at, keys) || !sdpi_part_flag(at, "individual_digits", &single))
         return false;
     add_stage(out, SDPI_SPLIT_FLAGS, single ? SDPI_ISOLATED : SDPI_CONTIGUOUS)->flags =
         SDPI_NUMBER;
@@ -134,8 +132,7 @@ static bool read_delimiter(void *out, const struct sdp_json *at, unsigned depth)
     uint32_t point = 0;
 
     (void)depth;
-    if (!begin(out, at, keys) ||
-        !sdpi_part_point(at, "delimiter", &point))
+    if (!begin(out, at, keys) || !sdpi_part_point(at, "delimiter", &point))
         return false;
     add_stage(out, SDPI_SPLIT_POINT, SDPI_REMOVED)->point = point;
     return true;
@@ -154,8 +151,10 @@ static bool read_scheme(const struct sdp_json *at, enum sdpi_prepend *out)
         return false;
     if (!add && json_object_get(at->value, "prepend_scheme") &&
         scheme != SDPI_PREPEND_NEVER)
-        return sdp_json_fail(&prefix, "is false, which the prepend_scheme \"%s\" "
-                                      "contradicts", schemes[scheme]);
+        return sdp_json_fail(&prefix,
+                             "is false, which the prepend_scheme \"%s\" "
+                             "contradicts",
+                             schemes[scheme]);
     *out = add ? (enum sdpi_prepend)scheme : SDPI_PREPEND_NEVER;
     return true;
 }
@@ -163,16 +162,16 @@ static bool read_scheme(const struct sdp_json *at, enum sdpi_prepend *out)
 static bool read_metaspace(void *out, const struct sdp_json *at, unsigned depth)
 {
     static const char *const keys[] = {"type",  "replacement", "add_prefix_space",
-                                       "split", "str_rep",     "prepend_scheme", NULL};
+                                       "split", "str_rep",     "prepend_scheme",
+                                       NULL};
     struct sdpi_split_stage *stage;
     enum sdpi_prepend prepend = SDPI_PREPEND_ALWAYS;
     uint32_t point = 0;
     bool split = true;
 
     (void)depth;
-    if (!begin(out, at, keys) ||
-        !sdpi_part_point(at, "replacement", &point) || !read_scheme(at, &prepend) ||
-        !sdpi_part_flag(at, "split", &split))
+    if (!begin(out, at, keys) || !sdpi_part_point(at, "replacement", &point) ||
+        !read_scheme(at, &prepend) || !sdpi_part_flag(at, "split", &split))
         return false;
     stage = add_stage(out, SDPI_SPLIT_META, SDPI_ISOLATED);
     stage->point = point;

@@ -18,14 +18,14 @@ void sdpi_text_add(struct sdpi_text *text, const char *from, size_t length);
 void sdpi_text_add_point(struct sdpi_text *text, uint32_t point);
 
 enum {
-    SDPI_LETTER = 1,       /* \p{L} */
-    SDPI_NUMBER = 2,       /* \p{N} */
-    SDPI_SPACE = 4,        /* White_Space, \s */
-    SDPI_PUNCTUATION = 8,  /* what the part "Punctuation" splits at */
-    SDPI_MARK = 16,        /* what StripAccents takes away */
-    SDPI_WORD = 32,        /* \w of the reference's plain regexes */
-    SDPI_RESTLESS = 64,    /* NFC may change it or join it to what is before it */
-    SDPI_UNFORMED = 128    /* too new for the reference's normal forms: left alone */
+    SDPI_LETTER = 1,      /* \p{L} */
+    SDPI_NUMBER = 2,      /* \p{N} */
+    SDPI_SPACE = 4,       /* White_Space, \s */
+    SDPI_PUNCTUATION = 8, /* what the part "Punctuation" splits at */
+    SDPI_MARK = 16,       /* what StripAccents takes away */
+    SDPI_WORD = 32,       /* \w of the reference's plain regexes */
+    SDPI_RESTLESS = 64,   /* NFC may change it or join it to what is before it */
+    SDPI_UNFORMED = 128   /* too new for the reference's normal forms: left alone */
 };
 
 /** Flags of all code points; filled at the first call. [borrowed] */

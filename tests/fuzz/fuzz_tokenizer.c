@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* libFuzzer target: a tokenizer.json, a line "\n---\n", and a text. Whatever the bytes, the
- * tokenizer is read or refused with a message, and what it encodes it can decode. */
+/* libFuzzer target: a tokenizer.json, a line "\n---\n", and a text. Whatever the bytes,
+ * the tokenizer is read or refused with a message, and what it encodes it can decode. */
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdlib.h>

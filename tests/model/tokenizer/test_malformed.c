@@ -4,11 +4,11 @@
 #include "model/tokenizer/tokenizer.h"
 #include "tests/model/temp_folder.h"
 
-#define MODEL                                                                                     \
+#define MODEL                                                                                      \
     "'model': {'type': 'BPE', 'vocab': {'a': 0, 'b': 1, 'ab': 2, '▁': 3}, 'merges': ['a b']}"
 #define NORMALIZER(text) "{" MODEL ", 'normalizer': " text "}"
 #define SPLITTER(text)   "{" MODEL ", 'pre_tokenizer': " text "}"
-#define REGEX(text)                                                                               \
+#define REGEX(text)                                                                                \
     SPLITTER("{'type': 'Split', 'pattern': {'Regex': '" text "'}, 'behavior': 'Isolated'}")
 #define POST(text)    "{" MODEL ", 'post_processor': " text "}"
 #define DECODER(text) "{" MODEL ", 'decoder': " text "}"
@@ -28,7 +28,8 @@ static const struct {
     {"{'model': 5}", "/model", "is 5; must be an object"},
     {"{'model': {'type': 'Unigram', 'vocab': []}}", "/model/type",
      "the model \"Unigram\" is not supported; only \"BPE\" is"},
-    {"{'model': {'type': 'WordPiece', 'vocab': {}}}", "/model/type", "\"WordPiece\" is not supported"},
+    {"{'model': {'type': 'WordPiece', 'vocab': {}}}", "/model/type",
+     "\"WordPiece\" is not supported"},
     {"{'model': {'merges': []}}", "/model/vocab", "is missing"},
     {"{'model': {'vocab': {}}}", "/model/merges", "is missing"},
     {"{'model': {'vocab': ['a'], 'merges': []}}", "/model/vocab", "must be an object"},
@@ -61,7 +62,8 @@ static const struct {
      "is 1; must be true or false"},
     {NORMALIZER("{'type': 'Precompiled'}"), "/normalizer/type",
      "the normalizer \"Precompiled\" is not supported; supported are \"NFC\", \"NFD\""},
-    {NORMALIZER("{'type': 'BertNormalizer'}"), "/normalizer/type", "\"BertNormalizer\" is not supported"},
+    {NORMALIZER("{'type': 'BertNormalizer'}"), "/normalizer/type",
+     "\"BertNormalizer\" is not supported"},
     {NORMALIZER("{}"), "/normalizer/type", "is missing"},
     {NORMALIZER("{'type': 'Sequence'}"), "/normalizer/normalizers", "is missing"},
     {NORMALIZER("{'type': 'Sequence', 'normalizers': [{'type': 'NFC'}, {'type': 'Nmt'}]}"),
@@ -104,7 +106,8 @@ static const struct {
           "{'id': 'B'}}]}"),
      "/post_processor/single/1/Sequence", "more than the one sequence \"A\" is not supported"},
     {POST("{'type': 'BertProcessing', 'sep': ['a']}"), "/post_processor/cls", "is missing"},
-    {DECODER("{'type': 'WordPiece'}"), "/decoder/type", "the decoder \"WordPiece\" is not supported"},
+    {DECODER("{'type': 'WordPiece'}"), "/decoder/type",
+     "the decoder \"WordPiece\" is not supported"},
     {DECODER("{'type': 'Strip', 'content': 'a', 'start': -1}"), "/decoder/start", "is -1; must be"},
     {ADDED("{'content': 'x'}"), "/added_tokens/0/id", "is missing"},
     {ADDED("{'id': 4}"), "/added_tokens/0/content", "is missing"},

@@ -13,8 +13,8 @@
 #define LLAMA3                                                                                     \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+" \
     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define QWEN2                                                                                  \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"  \
+#define QWEN2                                                                                      \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"      \
     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const char bytes_model[] =
@@ -22,7 +22,8 @@ static const char bytes_model[] =
     "'Ġab': 5, 'Ċ': 6, 'c': 7, 'abc': 8, 'aa': 9}, 'merges': ['a b', ['Ġ', 'ab'], ['ab', 'c'], "
     "['a', 'a']]}";
 static const char meta_model[] =
-    "'model': {'vocab': {'<unk>': 0, '<0xE2>': 1, '<0x82>': 2, '<0xAC>': 3, '▁': 4, 'a': 5, 'b': 6, "
+    "'model': {'vocab': {'<unk>': 0, '<0xE2>': 1, '<0x82>': 2, '<0xAC>': 3, '▁': 4, 'a': 5, 'b': "
+    "6, "
     "'▁a': 7, '▁ab': 8, 'a▁': 9}, 'merges': [['▁', 'a'], ['▁a', 'b']], 'unk_token': '<unk>', "
     "'byte_fallback': true, 'fuse_unk': true}";
 
@@ -73,7 +74,8 @@ static void test_bytes(void)
     struct sdp_tokenizer *t = parse(
         "'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': false}, 'decoder': {'type': "
         "'ByteLevel'}, 'added_tokens': [{'id': 10, 'content': '<x>', 'special': true, "
-        "'normalized': false}]", bytes_model);
+        "'normalized': false}]",
+        bytes_model);
     const int32_t ids[] = {4, 10, 5, 6, 99, 8};
     size_t length = 0;
 
@@ -102,7 +104,8 @@ static void test_metaspace(void)
         "{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '▁'}]}, 'decoder': {'type': "
         "'Sequence', 'decoders': [{'type': 'Replace', 'pattern': {'String': '▁'}, 'content': ' '}, "
         "{'type': 'ByteFallback'}, {'type': 'Fuse'}, {'type': 'Strip', 'content': ' ', 'start': 1, "
-        "'stop': 0}]}", meta_model);
+        "'stop': 0}]}",
+        meta_model);
     const int32_t ids[] = {8, 7, 1, 2, 3, 5, 1, 2};
 
     check_ids(t, "ab a€", "8 7 1 2 3");
@@ -110,9 +113,10 @@ static void test_metaspace(void)
     check_ids(t, "a  b", "7 4 4 6");
     check_text(t, ids, 8, false, "ab a€a\xef\xbf\xbd\xef\xbf\xbd");
     sdp_tokenizer_destroy(t);
-    t = parse("'pre_tokenizer': {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'first'},"
-              "'added_tokens': [{'id': 10, 'content': '|', 'normalized': false, 'lstrip': true}]",
-              meta_model);
+    t = parse(
+        "'pre_tokenizer': {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'first'},"
+        "'added_tokens': [{'id': 10, 'content': '|', 'normalized': false, 'lstrip': true}]",
+        meta_model);
     check_ids(t, "a b  | a|a", "7 4 6 10 7 10 5");
     sdp_tokenizer_destroy(t);
 }
@@ -121,10 +125,12 @@ static void test_template(void)
 {
     struct sdp_tokenizer *t = parse(
         "'post_processor': {'type': 'Sequence', 'processors': [{'type': 'ByteLevel'}, {'type': "
-        "'TemplateProcessing', 'single': [{'SpecialToken': {'id': 'X', 'type_id': 0}}, {'Sequence': "
+        "'TemplateProcessing', 'single': [{'SpecialToken': {'id': 'X', 'type_id': 0}}, "
+        "{'Sequence': "
         "{'id': 'A', 'type_id': 0}}, {'SpecialToken': {'id': 'Y', 'type_id': 0}}], 'pair': [], "
         "'special_tokens': {'X': {'id': 'X', 'ids': [7], 'tokens': ['c']}, 'Y': {'id': 'Y', 'ids': "
-        "[1, 2], 'tokens': ['a', 'b']}}}]}", bytes_model);
+        "[1, 2], 'tokens': ['a', 'b']}}}]}",
+        bytes_model);
 
     check_ids(t, "ab", "7 4 1 2");
     check_ids(t, "", "7 1 2");
@@ -136,9 +142,18 @@ static void test_template(void)
 /* Random text of what matters to the expressions. */
 static size_t random_text(uint64_t key, char *out, size_t pieces)
 {
-    static const char *const parts[] = {"a",  "B",      "s",  "'",  "'s", "'LL", "\xc5\xbf", "1",
-                                        "²",  "٣",      " ",  "  ", "\n", "\r",  "\t",       "\xc2\xa0",
-                                        "。", "\xe2\x80\xa8", "!",  "é",  "你", "\xe1\xa0\x8e", "\xcc\x81", "😀"};
+    static const char *const parts[] = {"a",        "B",
+                                        "s",        "'",
+                                        "'s",       "'LL",
+                                        "\xc5\xbf", "1",
+                                        "²",        "٣",
+                                        " ",        "  ",
+                                        "\n",       "\r",
+                                        "\t",       "\xc2\xa0",
+                                        "。",       "\xe2\x80\xa8",
+                                        "!",        "é",
+                                        "你",       "\xe1\xa0\x8e",
+                                        "\xcc\x81", "😀"};
     size_t length = 0;
 
     for (size_t i = 0; i < pieces; i++) {
@@ -167,10 +182,12 @@ static void compare(const char *regex, uint64_t seed)
 
         sdpi_pattern_begin(&slow, &scratch, text, length);
         while (at < length) {
-            int found = sdpi_pattern_next(&fast, &scratch, text, length, at, &starts[0], &ends[0], &err);
+            int found =
+                sdpi_pattern_next(&fast, &scratch, text, length, at, &starts[0], &ends[0], &err);
 
             REQUIRE(found == 1);
-            REQUIRE(sdpi_pattern_next(&slow, &scratch, text, length, at, &starts[1], &ends[1], &err) == 1);
+            REQUIRE(sdpi_pattern_next(&slow, &scratch, text, length, at, &starts[1], &ends[1],
+                                      &err) == 1);
             if (starts[0] != starts[1] || ends[0] != ends[1]) {
                 SDP_TEST_FAIL("%s: at %zu of \"%.*s\": %zu..%zu, wanted %zu..%zu", regex, at,
                               (int)length, text, starts[0], ends[0], starts[1], ends[1]);
@@ -206,10 +223,13 @@ static void compare_points(const char *regex)
         text[length++] = '1';
         sdpi_pattern_begin(&slow, &scratch, text, length);
         for (size_t at = 0, i = 0; i < 2 && at < length; i++, at = ends[i - 1][0]) {
-            REQUIRE(sdpi_pattern_next(&fast, &scratch, text, length, at, &start, &ends[i][0], &err) == 1);
-            REQUIRE(sdpi_pattern_next(&slow, &scratch, text, length, at, &start, &ends[i][1], &err) == 1);
+            REQUIRE(sdpi_pattern_next(&fast, &scratch, text, length, at, &start, &ends[i][0],
+                                      &err) == 1);
+            REQUIRE(sdpi_pattern_next(&slow, &scratch, text, length, at, &start, &ends[i][1],
+                                      &err) == 1);
             if (ends[i][0] != ends[i][1] && differing++ < 5)
-                SDP_TEST_FAIL("%s: U+%04X: %zu, wanted %zu", regex, (unsigned)point, ends[i][0], ends[i][1]);
+                SDP_TEST_FAIL("%s: U+%04X: %zu, wanted %zu", regex, (unsigned)point, ends[i][0],
+                              ends[i][1]);
         }
     }
     CHECK_EQ(differing, 0);
@@ -241,11 +261,14 @@ static void encode_long(const struct sdp_tokenizer *t, const char *unit, const c
 
 static void test_long(void)
 {
-    static const char *const units[] = {"a", "ab", "aab", " ", "\n ", "1", "\xcc\x81\xcc\x96", "é", "<x"};
+    static const char *const units[] = {"a", "ab", "aab", " ", "\n ", "1", "\xcc\x81\xcc\x96",
+                                        "é", "<x"};
     static const char *const parts[] = {
         "'pre_tokenizer': {'type': 'ByteLevel'}, 'normalizer': {'type': 'NFC'}",
-        "'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': {'Regex': "
-        "'\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\p{L}+|\\\\s+|.'}, 'behavior': 'Isolated'}, {'type': "
+        "'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [{'type': 'Split', 'pattern': "
+        "{'Regex': "
+        "'\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\p{L}+|\\\\s+|.'}, 'behavior': 'Isolated'}, "
+        "{'type': "
         "'ByteLevel', 'use_regex': false}]}, 'normalizer': {'type': 'NFKD'}",
         "'added_tokens': [{'id': 10, 'content': '<x>', 'lstrip': true, 'rstrip': true}]"};
 
