@@ -21,7 +21,7 @@ cmake_floor=3.24
 usage() {
     cat <<USAGE
 usage: cmake/setup.sh [--cuda auto|on|off] [--no-cuda] [--starpu DIR]
-                      [--starpu-source TARBALL] [--simgrid]
+                      [--starpu-source TARBALL] [--simgrid] [--tests]
 
   --cuda auto              with CUDA if nvcc and a GPU driver are here (the default)
   --cuda on                with CUDA in any case, to build here what another machine runs
@@ -29,6 +29,7 @@ usage: cmake/setup.sh [--cuda auto|on|off] [--no-cuda] [--starpu DIR]
   --starpu DIR             use the StarPU 1.4 installed in DIR (environment: SLIDEDP_STARPU)
   --starpu-source TARBALL  build StarPU from this release tarball
   --simgrid                also build the simulated StarPU, for \`slidedp simulate\`
+  --tests                  also get the Python packages that tests compare with, into .deps/python
 USAGE
 }
 
@@ -50,7 +51,7 @@ version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-cuda=auto starpu=${SLIDEDP_STARPU:-} starpu_source='' simgrid=no
+cuda=auto starpu=${SLIDEDP_STARPU:-} starpu_source='' simgrid=no tests=no
 while [ $# -gt 0 ]; do
     case $1 in
     --cuda | --starpu | --starpu-source)
@@ -64,6 +65,7 @@ while [ $# -gt 0 ]; do
         ;;
     --no-cuda) cuda=off ;;
     --simgrid) simgrid=yes ;;
+    --tests) tests=yes ;;
     -h | --help)
         usage
         exit 0
@@ -140,6 +142,9 @@ find_missing() {
     if starpu_is_ours; then
         module_found fxt || missing+=(libfxt-dev)
         have dpkg-source || ! have apt-get || missing+=(dpkg-dev)
+    fi
+    if [ "$tests" = yes ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        missing+=(python3 python3-venv)
     fi
     if [ "$simgrid" = yes ]; then
         module_found simgrid || missing+=(libsimgrid-dev)
@@ -235,6 +240,24 @@ if [ "$cuda" = on ] && [ ! -f "$deps/cudnn-frontend/include/cudnn_frontend.h" ];
     else
         say "going on without cuDNN's front end: attention uses slidedp's own kernel"
     fi
+fi
+
+# --- Python packages for tests ---------------------------------------------------------------
+
+# The list of packages is kept with them: another list is another set of packages.
+if [ "$tests" = yes ] && ! cmp -s "$root/tests/requirements.txt" "$deps/python/requirements.txt"; then
+    say "getting the Python packages of tests/requirements.txt"
+    mkdir -p "$deps/build"
+    log=$deps/build/python.log
+    rm -rf "$deps/python"
+    if ! { python3 -m venv "$deps/python" &&
+        "$deps/python/bin/pip" install --no-input -r "$root/tests/requirements.txt" &&
+        "$deps/python/bin/pip" install --no-input --no-deps -r "$root/tests/requirements-files.txt"; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -n 15 "$log" | sed 's/^/    /' >&2
+        fail "pip could not install the packages of tests/requirements.txt; the log is $log"
+    fi
+    cp "$root/tests/requirements.txt" "$deps/python/requirements.txt"
 fi
 
 if [ "$cuda" = on ]; then

@@ -41,12 +41,16 @@ struct counts {
     struct sdpi_batch_facts *facts; /* per rank and micro-batch */
 };
 
-/* Whether some sequence's positions begin again. */
-static bool is_packed(const int32_t *positions, size_t tokens, size_t length)
+/* Whether a sequence holds a second document that counts. Padding at the end is none: what is before does not see it,
+ * and no gradient comes from it. */
+static bool is_packed(const int32_t *positions, const int32_t *targets, size_t tokens, size_t length)
 {
-    for (size_t i = 0; i < tokens; i++)
-        if (positions[i] != (int32_t)(i % length))
+    bool later = false; /* than the sequence's first document */
+    for (size_t i = 0; i < tokens; i++) {
+        later = i % length != 0 && (later || positions[i] == 0);
+        if (later && targets[i] >= 0)
             return true;
+    }
     return false;
 }
 
@@ -62,7 +66,7 @@ enum sdp_status sdpi_fill_batch(struct sdp_engine *e, const struct sdp_sequences
     for (size_t i = 0; i < plan->micro_batch; i++)
         *counted += data->read(data->context, first + i, ids + i * l, ids + t + i * l, ids + 2 * t + i * l);
     facts->segments = sort_tokens(ids, t, ids + 3 * t, ids + 4 * t);
-    facts->packed = is_packed(ids + 2 * t, t, l);
+    facts->packed = is_packed(ids + 2 * t, ids + t, t, l);
     starpu_data_release(batch->handle);
     return SDP_OK;
 }

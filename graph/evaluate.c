@@ -26,7 +26,7 @@ struct session {
 
 static size_t read_sequence(const void *data, uint64_t index, int32_t *ids, int32_t *targets, int32_t *positions)
 {
-    return sdp_dataset_sequence(data, index, ids, targets, positions);
+    return sdp_dataset_sequence(data, index, ids, targets, positions, NULL);
 }
 
 /* -- logits ---------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@ fail() {
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 read -ra setup_options <<<"${SDP_SETUP_OPTIONS:-}"
-options=$(cmake/setup.sh ${setup_options[@]+"${setup_options[@]}"} </dev/null) ||
+options=$(cmake/setup.sh --tests ${setup_options[@]+"${setup_options[@]}"} </dev/null) ||
     fail "set-up did not succeed"
 mapfile -t cmake_options <<<"$options"
 

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-/* -- reading --------------------------------------------------------------------------- */
+/* -- reading ---------------------------------------------------------------------------
+ */
 
 /* The id must be that of the vocabulary or the next free one behind it, which is what the
  * reference gives the token whatever the file says. */
@@ -16,11 +17,13 @@ static bool check_id(const struct sdp_json *at, const struct sdpi_added_token *t
     int32_t known = sdpi_names_id(&bpe->names, token->content, token->length);
 
     if (known >= 0 && known != token->id)
-        return sdp_json_fail(&member, "is %d, but \"%.80s\" has the id %d in the vocabulary",
+        return sdp_json_fail(&member,
+                             "is %d, but \"%.80s\" has the id %d in the vocabulary",
                              (int)token->id, token->content, (int)known);
     if (known < 0 && *next != (size_t)token->id)
-        return sdp_json_fail(&member, "is %d, but the next free id is %zu; added tokens must "
-                                      "follow the vocabulary without gaps",
+        return sdp_json_fail(&member,
+                             "is %d, but the next free id is %zu; added tokens must "
+                             "follow the vocabulary without gaps",
                              (int)token->id, *next);
     if (known < 0 && sdpi_bpe_name(bpe, token->id))
         return sdp_json_fail(&member, "is %d, which is another token of the vocabulary",
@@ -75,7 +78,8 @@ static bool set_pattern(struct sdpi_added_token *token, const struct sdp_json *a
     return status == SDP_OK;
 }
 
-/* -- the trees ----------------------------------------------------------------------------- */
+/* -- the trees
+ * ----------------------------------------------------------------------------- */
 
 static uint32_t new_node(struct sdpi_added_tree *tree, uint8_t byte)
 {
@@ -87,7 +91,8 @@ static uint32_t new_node(struct sdpi_added_tree *tree, uint8_t byte)
     return (uint32_t)tree->count++;
 }
 
-static uint32_t find_child(const struct sdpi_added_tree *tree, uint32_t node, uint8_t byte)
+static uint32_t find_child(const struct sdpi_added_tree *tree, uint32_t node,
+                           uint8_t byte)
 {
     uint32_t child = tree->nodes[node].child;
 
@@ -96,8 +101,8 @@ static uint32_t find_child(const struct sdpi_added_tree *tree, uint32_t node, ui
     return child;
 }
 
-static void add_pattern(struct sdpi_added_tree *tree, const struct sdpi_added_token *token,
-                        int32_t index)
+static void add_pattern(struct sdpi_added_tree *tree,
+                        const struct sdpi_added_token *token, int32_t index)
 {
     const uint8_t *bytes = (const uint8_t *)token->pattern;
     uint32_t node;
@@ -128,8 +133,8 @@ static void add_pattern(struct sdpi_added_tree *tree, const struct sdpi_added_to
 
 /* Reads the token at `at` as number added->count. */
 static bool add_token(struct sdpi_added *added, const struct sdp_json *at,
-                      const struct sdpi_bpe *bpe, const struct sdpi_normalizer *normalizer,
-                      size_t *next)
+                      const struct sdpi_bpe *bpe,
+                      const struct sdpi_normalizer *normalizer, size_t *next)
 {
     int32_t index = (int32_t)added->count;
     struct sdpi_added_token *token = &added->tokens[index];
@@ -183,7 +188,8 @@ void sdpi_added_free(struct sdpi_added *added)
     *added = (struct sdpi_added){.tokens = NULL};
 }
 
-/* -- finding ------------------------------------------------------------------------------- */
+/* -- finding
+ * ------------------------------------------------------------------------------- */
 
 /* The longest pattern at a position: its token and end; -1: none. */
 static int32_t longest_at(const struct sdpi_added_walk *walk, size_t at, size_t *end)
@@ -235,7 +241,8 @@ static bool is_word_at(const struct sdpi_added_walk *walk, size_t at)
 {
     size_t step;
 
-    return sdpi_unicode_flags()[sdpi_utf8_point((const uint8_t *)walk->text + at, &step)] &
+    return sdpi_unicode_flags()[sdpi_utf8_point((const uint8_t *)walk->text + at,
+                                                &step)] &
            SDPI_WORD;
 }
 
@@ -246,7 +253,7 @@ static bool is_space_at(const struct sdpi_added_walk *walk, size_t at, size_t *s
 }
 
 /* A match that the token's settings allow, widened by the blanks it takes. */
-static bool accept(const struct sdpi_added_walk *walk, const struct sdpi_added_token *token,
+static bool accept(struct sdpi_added_walk *walk, const struct sdpi_added_token *token,
                    size_t *start, size_t *end)
 {
     size_t step = 1, from = *start;
@@ -263,8 +270,13 @@ static bool accept(const struct sdpi_added_walk *walk, const struct sdpi_added_t
         from = before;
     }
     *start = token->left ? SDP_MAX(from, walk->done) : from;
-    while (token->right && *end < walk->length && is_space_at(walk, *end, &step))
+    if (!token->right)
+        return true;
+    if (*end < walk->blank && is_space_at(walk, *end, &step))
+        *end = walk->blank; /* within a run that was walked before */
+    while (*end < walk->length && is_space_at(walk, *end, &step))
         *end += step;
+    walk->blank = *end;
     return true;
 }
 

@@ -38,9 +38,11 @@ struct sdpi_added { /* begin with zeros */
     struct sdpi_added_tree plain, normalized;
 };
 
-/** Reads "added_tokens" of a tokenizer.json. The model and the normalizer must be there. */
+/** Reads "added_tokens" of a tokenizer.json. The model and the normalizer must be there.
+ */
 bool sdpi_added_read(struct sdpi_added *added, const struct sdp_json *at,
-                     const struct sdpi_bpe *bpe, const struct sdpi_normalizer *normalizer);
+                     const struct sdpi_bpe *bpe,
+                     const struct sdpi_normalizer *normalizer);
 void sdpi_added_free(struct sdpi_added *added);
 
 /* A walk over the tokens in a text. */
@@ -49,8 +51,9 @@ struct sdpi_added_walk {
     const struct sdpi_added_tree *tree;
     const char *text;
     size_t length;
-    size_t at;   /* where the next match is looked for */
-    size_t done; /* up to where the text was handed out */
+    size_t at;    /* where the next match is looked for */
+    size_t done;  /* up to where the text was handed out */
+    size_t blank; /* the end of the blanks that a token took last */
 };
 
 /** The next part: false at the end of the text. *id: of an added token, which takes the

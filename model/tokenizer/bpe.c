@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Short words are merged by searching a list, long pieces with a heap of pairs and a linked
- * list of symbols: n log n whatever the text. */
+/* Short words are merged by searching a list, long pieces with a heap of pairs and a
+ * linked list of symbols: n log n whatever the text. */
 #include "model/tokenizer/bpe.h"
 
 #include <stdlib.h>
 
-#define SHORT     48            /* symbols of a short word */
+#define SHORT     48 /* symbols of a short word */
 #define WORDS     ((size_t)1 << 15)
 #define NO_SYMBOL UINT32_MAX
 #define DELIMITER 0x2581u /* stands for a space */
@@ -23,7 +23,7 @@ uint32_t sdpi_byte_character(uint8_t byte)
 {
     if (stands_for_itself(byte))
         return byte;
-    return byte <= 0x20 ? 256u + byte
+    return byte <= 0x20   ? 256u + byte
            : byte <= 0xa0 ? 256u + 33 + byte - 0x7f
                           : 256u + 67;
 }
@@ -76,8 +76,9 @@ static size_t fall_back(const struct sdpi_bpe *bpe, uint32_t point, int32_t *ids
     return length;
 }
 
-/* One symbol for each character; characters that have none become bytes, the unknown token
- * or nothing. Unknown tokens wait until the next known character, as they may be fused. */
+/* One symbol for each character; characters that have none become bytes, the unknown
+ * token or nothing. Unknown tokens wait until the next known character, as they may be
+ * fused. */
 static size_t first_symbols(const struct sdpi_bpe *bpe, const char *text, size_t length,
                             int32_t *ids)
 {
@@ -242,15 +243,23 @@ static size_t merge_long(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
 static void encode_piece(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
                          const char *text, size_t length, struct sdp_ids *out)
 {
+    int32_t id = -1;
     size_t count;
 
+    if (bpe->ignore_merges && !bpe->can_cut)
+        id = sdpi_names_id(bpe->bytes ? &bpe->raw : &bpe->names, text, length);
+    if (id >= 0) {
+        sdp_ids_add(out, &id, 1);
+        return;
+    }
     reserve(s, length * (bpe->bytes && bpe->byte_fallback ? 2 : 1) + 1);
     count = first_symbols(bpe, text, length, s->ids);
     count = count <= SHORT ? merge_short(bpe, s->ids, count) : merge_long(bpe, s, count);
     sdp_ids_add(out, s->ids, count);
 }
 
-/* -- words that were seen before ------------------------------------------------------ */
+/* -- words that were seen before ------------------------------------------------------
+ */
 
 /* The bytes of a word as three numbers, with zeros behind its end. */
 static inline void word_key(const char *text, size_t length, const char *end,
@@ -312,7 +321,8 @@ static void encode_word(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
     word->count = (uint8_t)(out->count - first);
 }
 
-/* -- pieces ------------------------------------------------------------------------------ */
+/* -- pieces
+ * ------------------------------------------------------------------------------ */
 
 static bool joins(const struct sdpi_bpe *bpe, uint32_t point)
 {
@@ -324,7 +334,8 @@ static bool joins(const struct sdpi_bpe *bpe, uint32_t point)
 
 /* The end of the part that begins at `from`: where the next delimiter stands behind a
  * character that it cannot be merged with. */
-static size_t cut(const struct sdpi_bpe *bpe, const char *text, size_t length, size_t from)
+static size_t cut(const struct sdpi_bpe *bpe, const char *text, size_t length,
+                  size_t from)
 {
     size_t at = from + sdpi_utf8_length((uint8_t)text[from]), step;
 
@@ -335,8 +346,8 @@ static size_t cut(const struct sdpi_bpe *bpe, const char *text, size_t length, s
             return length;
         at = (size_t)(found - text);
         if (text[at + 1] == '\x96' && text[at + 2] == '\x81' &&
-            !joins(bpe, sdpi_utf8_point((const uint8_t *)text + sdpi_utf8_before(text, at),
-                                        &step)))
+            !joins(bpe, sdpi_utf8_point(
+                            (const uint8_t *)text + sdpi_utf8_before(text, at), &step)))
             return at;
         at += 3;
     }
@@ -347,16 +358,16 @@ void sdpi_bpe_encode(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *scratc
                      const char *text, size_t length, const char *end,
                      struct sdp_ids *out)
 {
-    if (bpe->ignore_merges) {
-        int32_t id = sdpi_names_id(bpe->bytes ? &bpe->raw : &bpe->names, text, length);
+    int32_t id = -1;
 
-        if (id >= 0) {
-            sdp_ids_add(out, &id, 1);
-            return;
-        }
-    }
     if (!bpe->can_cut) {
         encode_word(bpe, scratch, text, length, end, out);
+        return;
+    }
+    if (bpe->ignore_merges) /* the parts are no pieces: this is for the whole */
+        id = sdpi_names_id(&bpe->names, text, length);
+    if (id >= 0) {
+        sdp_ids_add(out, &id, 1);
         return;
     }
     for (size_t from = 0, to; from < length; from = to) {
@@ -375,7 +386,8 @@ void sdpi_bpe_scratch_free(struct sdpi_bpe_scratch *s)
     *s = (struct sdpi_bpe_scratch){.words = NULL};
 }
 
-/* -- what follows from the vocabulary ------------------------------------------------------ */
+/* -- what follows from the vocabulary
+ * ------------------------------------------------------ */
 
 static void add_character(struct sdpi_bpe *bpe, uint32_t point, int32_t id)
 {
@@ -388,15 +400,16 @@ static void add_character(struct sdpi_bpe *bpe, uint32_t point, int32_t id)
     (*page)[point & 255] = id;
 }
 
-/* The token's characters as the bytes that they stand for; false if one stands for none. */
+/* The token's characters as the bytes that they stand for; false if one stands for none.
+ */
 static bool raw_token(const char *token, size_t length, struct sdpi_text *out)
 {
     size_t step;
 
     out->length = 0;
     for (size_t at = 0; at < length; at += step) {
-        int byte = sdpi_character_byte(
-            sdpi_utf8_point((const uint8_t *)token + at, &step));
+        int byte =
+            sdpi_character_byte(sdpi_utf8_point((const uint8_t *)token + at, &step));
         char one = (char)byte;
 
         if (byte < 0)
@@ -433,7 +446,8 @@ static void prepare_characters(struct sdpi_bpe *bpe)
         size_t length;
 
         if (name->length > 0 && name->length == sdpi_utf8_length((uint8_t)token[0]))
-            add_character(bpe, sdpi_utf8_point((const uint8_t *)token, &length), name->id);
+            add_character(bpe, sdpi_utf8_point((const uint8_t *)token, &length),
+                          name->id);
     }
 }
 

@@ -9,9 +9,9 @@
 #include "model/tokenizer/names.h"
 #include "model/tokenizer/tokenizer.h"
 
-#define SDPI_MAX_ID   ((int32_t)1 << 22) /* ids are below */
-#define SDPI_WORD_SIZE 24               /* longest word that is remembered, in bytes */
-#define SDPI_WORD_IDS  8                /* and the most ids it may have */
+#define SDPI_MAX_ID    ((int32_t)1 << 22) /* ids are below */
+#define SDPI_WORD_SIZE 24                 /* longest word that is remembered, in bytes */
+#define SDPI_WORD_IDS  8                  /* and the most ids it may have */
 
 struct sdpi_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: free */
@@ -32,9 +32,10 @@ struct sdpi_bpe {
     int32_t byte_id[256];  /* then: the id of each byte, or -1 */
 
     bool byte_fallback, fuse_unknown, ignore_merges;
-    int32_t unknown;           /* -1: none */
-    int32_t fallback_id[256];  /* of <0x00> to <0xFF>, or -1 */
-    int32_t *pages[0x110000 >> 8]; /* ids of single characters by code point; NULL: none */
+    int32_t unknown;          /* -1: none */
+    int32_t fallback_id[256]; /* of <0x00> to <0xFF>, or -1 */
+    int32_t
+        *pages[0x110000 >> 8]; /* ids of single characters by code point; NULL: none */
 
     /* Between a character that is not in `joined` and U+2581 no merge can happen, so a
      * piece can be cut there. */
@@ -77,7 +78,8 @@ uint32_t sdpi_byte_character(uint8_t byte);
 int sdpi_character_byte(uint32_t point);
 
 /** The name of an id; NULL: it is not in the vocabulary. */
-static inline const struct sdpi_name *sdpi_bpe_name(const struct sdpi_bpe *bpe, int32_t id)
+static inline const struct sdpi_name *sdpi_bpe_name(const struct sdpi_bpe *bpe,
+                                                    int32_t id)
 {
     if (id < 0 || (size_t)id >= bpe->limit || bpe->by_id[id] == 0)
         return NULL;

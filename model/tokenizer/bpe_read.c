@@ -9,10 +9,17 @@
 
 static bool read_kind(const struct sdp_json *at)
 {
-    static const char *const keys[] = {
-        "type",         "dropout",       "unk_token",     "continuing_subword_prefix",
-        "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-        "vocab",        "merges",        NULL};
+    static const char *const keys[] = {"type",
+                                       "dropout",
+                                       "unk_token",
+                                       "continuing_subword_prefix",
+                                       "end_of_word_suffix",
+                                       "fuse_unk",
+                                       "byte_fallback",
+                                       "ignore_merges",
+                                       "vocab",
+                                       "merges",
+                                       NULL};
     const char *type = "BPE";
     struct sdp_json member;
 
@@ -54,8 +61,10 @@ static bool read_vocabulary(struct sdpi_bpe *bpe, const struct sdp_json *at)
         good = !(seen[id / 8] & 1u << id % 8);
         if (!good) {
             member = sdp_json_member(at, key);
-            sdp_json_fail(&member, "has the id %lld, as another token; each id may be "
-                                   "there once", (long long)id);
+            sdp_json_fail(&member,
+                          "has the id %lld, as another token; each id may be "
+                          "there once",
+                          (long long)id);
             break;
         }
         seen[id / 8] = (uint8_t)(seen[id / 8] | 1u << id % 8);
@@ -128,8 +137,9 @@ static bool read_merge(struct sdpi_bpe *bpe, const struct sdp_json *at, size_t i
         if (ids[i] >= 0)
             continue;
         element = sdp_json_element(at, index);
-        return sdp_json_fail(&element, "merges to or from \"%.*s\", which is no token of "
-                                       "the vocabulary",
+        return sdp_json_fail(&element,
+                             "merges to or from \"%.*s\", which is no token of "
+                             "the vocabulary",
                              (int)SDP_MIN(i < 2 ? lengths[i] : joint->length, (size_t)80),
                              i < 2 ? tokens[i] : joint->data);
     }
@@ -147,7 +157,8 @@ static bool read_merges(struct sdpi_bpe *bpe, const struct sdp_json *at)
     if (!sdp_json_expect_array(at, &count))
         return false;
     if (count > MAX_MERGES)
-        return sdp_json_fail(at, "has %zu merges; at most %zu are read", count, MAX_MERGES);
+        return sdp_json_fail(at, "has %zu merges; at most %zu are read", count,
+                             MAX_MERGES);
     for (bpe->merge_shift = 60; slots < count * 2; slots *= 2)
         bpe->merge_shift--;
     bpe->merges = sdp_xcalloc(slots, sizeof *bpe->merges);
@@ -179,7 +190,8 @@ static bool read_unknown(struct sdpi_bpe *bpe, const struct sdp_json *at)
         return false;
     bpe->unknown = sdpi_names_id(&bpe->names, token, strlen(token));
     return bpe->unknown >= 0 ||
-           sdp_json_fail(&member, "is \"%s\", which is no token of the vocabulary", token);
+           sdp_json_fail(&member, "is \"%s\", which is no token of the vocabulary",
+                         token);
 }
 
 bool sdpi_bpe_read(struct sdpi_bpe *bpe, const struct sdp_json *at)

@@ -2,9 +2,7 @@
 /* The tokenizer that needs no file: each byte is one id. Enough for tests, examples and
  * models trained on bytes.
  *
- * Tokenizers that a model brings along (tokenizer.json of a Hugging Face folder) get a
- * file each in this folder, next to this one: bpe.{h,c} for byte-level BPE, with the same
- * shape of interface, a function from bytes to ids. The job's data.tokenizer chooses. */
+ * The tokenizers that models bring along (tokenizer.json) are read by tokenizer.h. */
 #ifndef SDP_MODEL_TOKENIZER_BYTES_H
 #define SDP_MODEL_TOKENIZER_BYTES_H
 

@@ -13,8 +13,8 @@ static struct sdpi_decode_step *add_step(void *out, enum sdpi_decode_kind kind)
     struct sdpi_decoder *decoder = out;
     struct sdpi_decode_step *step;
 
-    decoder->steps = sdp_xrealloc(decoder->steps,
-                                  (decoder->count + 1) * sizeof *decoder->steps);
+    decoder->steps =
+        sdp_xrealloc(decoder->steps, (decoder->count + 1) * sizeof *decoder->steps);
     step = &decoder->steps[decoder->count++];
     *step = (struct sdpi_decode_step){.kind = kind};
     return step;
@@ -79,7 +79,8 @@ static bool read_strip(void *out, const struct sdp_json *at, unsigned depth)
 static bool read_meta(void *out, const struct sdp_json *at, unsigned depth)
 {
     static const char *const keys[] = {"type",  "replacement", "add_prefix_space",
-                                       "split", "str_rep",     "prepend_scheme", NULL};
+                                       "split", "str_rep",     "prepend_scheme",
+                                       NULL};
     struct sdpi_decode_step *step = add_step(out, SDPI_DECODE_META);
     const char *scheme = "always";
     bool prefix = true;
@@ -97,8 +98,9 @@ static bool read_meta(void *out, const struct sdp_json *at, unsigned depth)
 static bool read_sequence(void *out, const struct sdp_json *at, unsigned depth);
 
 static const struct sdpi_part_kind kinds[] = {
-    {"ByteLevel", read_bytes}, {"ByteFallback", read_fallback}, {"Replace", read_replace},
-    {"Strip", read_strip},     {"Fuse", read_fuse},             {"Metaspace", read_meta},
+    {"ByteLevel", read_bytes},   {"ByteFallback", read_fallback},
+    {"Replace", read_replace},   {"Strip", read_strip},
+    {"Fuse", read_fuse},         {"Metaspace", read_meta},
     {"Sequence", read_sequence}, {NULL, NULL},
 };
 
@@ -128,7 +130,8 @@ void sdpi_decoder_free(struct sdpi_decoder *decoder)
     *decoder = (struct sdpi_decoder){.steps = NULL};
 }
 
-/* -- parts ---------------------------------------------------------------------------- */
+/* -- parts ----------------------------------------------------------------------------
+ */
 
 void sdpi_parts_end(struct sdpi_parts *parts)
 {
@@ -146,15 +149,16 @@ void sdpi_parts_free(struct sdpi_parts *parts)
     *parts = (struct sdpi_parts){.ends = NULL};
 }
 
-/* -- steps ----------------------------------------------------------------------------- */
+/* -- steps -----------------------------------------------------------------------------
+ */
 
 static void add_bytes(struct sdpi_text *out, const char *token, size_t length)
 {
     size_t before = out->length, step;
 
     for (size_t at = 0; at < length; at += step) {
-        int byte = sdpi_character_byte(
-            sdpi_utf8_point((const uint8_t *)token + at, &step));
+        int byte =
+            sdpi_character_byte(sdpi_utf8_point((const uint8_t *)token + at, &step));
         char one = (char)byte;
 
         if (byte < 0) { /* an added token: as it is */
@@ -200,7 +204,8 @@ static int fallback_byte(const char *token, size_t length)
 
 static void add_fallback(struct sdpi_parts *out, struct sdpi_text *bytes)
 {
-    if (bytes->length > 0 && sdpi_utf8_valid(bytes->data, bytes->length) == bytes->length) {
+    if (bytes->length > 0 &&
+        sdpi_utf8_valid(bytes->data, bytes->length) == bytes->length) {
         sdpi_text_add(&out->text, bytes->data, bytes->length);
         sdpi_parts_end(out);
     } else {
@@ -241,9 +246,10 @@ static enum sdp_status decode_replace(const struct sdpi_decode_step *step,
     size_t done = 0, from = 0, start = 0, end = 0;
     int found = 0;
 
+    sdpi_pattern_begin(&step->pattern, scratch, token, length);
     while (from < length &&
-           (found = sdpi_pattern_next(&step->pattern, scratch, token, length, from, &start,
-                                      &end, err)) > 0) {
+           (found = sdpi_pattern_next(&step->pattern, scratch, token, length, from,
+                                      &start, &end, err)) > 0) {
         sdpi_text_add(out, token + done, start - done);
         sdpi_text_add(out, step->content, step->content_length);
         done = end;
@@ -276,8 +282,8 @@ static void decode_strip(const struct sdpi_decode_step *step, const char *token,
     sdpi_text_add(out, token + from, to - from);
 }
 
-static void decode_meta(const struct sdpi_decode_step *step, bool first, const char *token,
-                        size_t length, struct sdpi_text *out)
+static void decode_meta(const struct sdpi_decode_step *step, bool first,
+                        const char *token, size_t length, struct sdpi_text *out)
 {
     size_t size;
 
@@ -296,7 +302,8 @@ static enum sdp_status decode_each(const struct sdpi_decode_step *step,
     struct sdpi_pattern_scratch scratch = {.data = NULL};
     enum sdp_status status = SDP_OK;
 
-    for (size_t i = 0, from = 0; i < in->count && status == SDP_OK; from = in->ends[i++]) {
+    for (size_t i = 0, from = 0; i < in->count && status == SDP_OK;
+         from = in->ends[i++]) {
         const char *token = in->text.data + from;
         size_t length = in->ends[i] - from;
 

@@ -6,8 +6,8 @@
 #include "model/tokenizer/pattern.h"
 
 enum sdpi_decode_kind {
-    SDPI_DECODE_BYTES,     /* ByteLevel: characters stand for bytes */
-    SDPI_DECODE_FALLBACK,  /* <0x41> is a byte */
+    SDPI_DECODE_BYTES,    /* ByteLevel: characters stand for bytes */
+    SDPI_DECODE_FALLBACK, /* <0x41> is a byte */
     SDPI_DECODE_REPLACE,
     SDPI_DECODE_STRIP,
     SDPI_DECODE_FUSE,

@@ -42,9 +42,9 @@ static bool check_post(const struct sdp_tokenizer *t, const struct sdp_json *at)
 
 static bool read_parts(struct sdp_tokenizer *t, const struct sdp_json *root)
 {
-    static const char *const keys[] = {"version",    "truncation",    "padding",
-                                       "added_tokens", "normalizer",  "pre_tokenizer",
-                                       "post_processor", "decoder",   "model", NULL};
+    static const char *const keys[] = {
+        "version",       "truncation",     "padding", "added_tokens", "normalizer",
+        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     struct sdp_json model = sdp_json_member(root, "model");
     struct sdp_json added = sdp_json_member(root, "added_tokens");
     struct sdp_json normalizer = sdp_json_member(root, "normalizer");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Unicode's normal forms with utf8proc's tables. Only the parts of a text that a form may
- * change are taken apart; marks are put in order by a stable sort, so that a text of nothing
- * but marks takes no longer than others. */
+/* Unicode's normal forms with utf8proc's tables, less what is newer than the reference's.
+ * Only the parts of a text that a form may change are taken apart; marks are put in order
+ * by a stable sort, so that a text of nothing but marks takes no longer than others. */
 #include "model/tokenizer/normalizer.h"
 
 #include <stdlib.h>
@@ -16,32 +16,25 @@ struct form {
 static const struct form forms[] = {
     [SDPI_NFC] = {UTF8PROC_DECOMPOSE, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
     [SDPI_NFD] = {UTF8PROC_DECOMPOSE, 0},
-    [SDPI_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+    [SDPI_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
+                   UTF8PROC_STABLE | UTF8PROC_COMPOSE},
     [SDPI_NFKD] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0},
 };
 
 static unsigned class_of(int32_t point)
 {
+    if (sdpi_unicode_flags()[point] & SDPI_UNFORMED)
+        return 0;
     return (unsigned)utf8proc_get_property(point)->combining_class;
 }
 
-/* Sorts a run of marks by their class, which is below 256, keeping the order of equals. */
-static void sort_marks(int32_t *points, size_t count)
+/* Sorts a run of marks by their class, which is below 256, keeping the order of equals.
+ */
+static void sort_many(int32_t *points, size_t count)
 {
     size_t starts[257] = {0};
-    int32_t *copy;
+    int32_t *copy = sdp_xcalloc(count, sizeof *copy);
 
-    if (count < 2)
-        return;
-    if (count == 2) {
-        if (class_of(points[0]) > class_of(points[1])) {
-            int32_t first = points[0];
-            points[0] = points[1];
-            points[1] = first;
-        }
-        return;
-    }
-    copy = sdp_xcalloc(count, sizeof *copy);
     memcpy(copy, points, count * sizeof *copy);
     for (size_t i = 0; i < count; i++)
         starts[(class_of(copy[i]) & 255) + 1]++;
@@ -50,6 +43,22 @@ static void sort_marks(int32_t *points, size_t count)
     for (size_t i = 0; i < count; i++)
         points[starts[class_of(copy[i]) & 255]++] = copy[i];
     free(copy);
+}
+
+static void sort_marks(int32_t *points, size_t count)
+{
+    if (count > 8) {
+        sort_many(points, count);
+        return;
+    }
+    for (size_t i = 1; i < count; i++) {
+        int32_t point = points[i];
+        size_t at = i;
+
+        for (; at > 0 && class_of(points[at - 1]) > class_of(point); at--)
+            points[at] = points[at - 1];
+        points[at] = point;
+    }
 }
 
 static void order_marks(int32_t *points, size_t count)
@@ -69,6 +78,7 @@ static void order_marks(int32_t *points, size_t count)
 static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
                     const char *text, size_t length, struct sdpi_text *out)
 {
+    const uint8_t *flags = sdpi_unicode_flags();
     size_t count = 0, step;
     utf8proc_ssize_t left;
     int last = 0;
@@ -81,6 +91,10 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
             s->room = SDP_MAX(s->room * 2, (size_t)1024);
             s->points = sdp_xrealloc(s->points, s->room * sizeof *s->points);
         }
+        if (flags[point] & SDPI_UNFORMED) {
+            s->points[count++] = point;
+            continue;
+        }
         parts = utf8proc_decompose_char(point, s->points + count,
                                         (utf8proc_ssize_t)(s->room - count),
                                         (utf8proc_option_t)form->decompose, &last);
@@ -91,7 +105,8 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
     order_marks(s->points, count);
     left = (utf8proc_ssize_t)count;
     if (form->compose)
-        left = utf8proc_normalize_utf32(s->points, left, (utf8proc_option_t)form->compose);
+        left =
+            utf8proc_normalize_utf32(s->points, left, (utf8proc_option_t)form->compose);
     if (left < 0)
         return false;
     for (utf8proc_ssize_t i = 0; i < left; i++)
@@ -99,40 +114,28 @@ static bool convert(const struct form *form, struct sdpi_normal_scratch *s,
     return true;
 }
 
-/* The first byte at or behind `at` that is not ASCII. */
-static size_t skip_ascii(const char *text, size_t length, size_t at)
-{
-    uint64_t eight;
-
-    for (; length - at >= sizeof eight; at += sizeof eight) {
-        memcpy(&eight, text + at, sizeof eight);
-        if (eight & 0x8080808080808080u)
-            break;
-    }
-    while (at < length && !(text[at] & 0x80))
-        at++;
-    return at;
-}
-
-/* NFC of what holds restless characters, each with the quiet one before it. */
-static bool compose(struct sdpi_normal_scratch *s, const char *text, size_t length,
-                    struct sdpi_text *out, bool *same)
+/* Converts what holds characters that a form may change, each with the one before it,
+ * which it may be joined to: for NFC the restless ones, for the others all that are not
+ * ASCII. */
+bool sdpi_normal_form(enum sdpi_normal_kind kind, struct sdpi_normal_scratch *s,
+                      const char *text, size_t length, struct sdpi_text *out, bool *same)
 {
     const uint8_t *flags = sdpi_unicode_flags(), *bytes = (const uint8_t *)text;
+    const uint8_t quiet = kind == SDPI_NFC ? SDPI_RESTLESS : 0;
     size_t done = 0, at = 0, step = 1, start;
 
     *same = true;
-    while ((at = skip_ascii(text, length, at)) < length) {
-        if (!(flags[sdpi_utf8_point(bytes + at, &step)] & SDPI_RESTLESS)) {
+    while ((at = sdpi_utf8_skip_ascii(text, length, at)) < length) {
+        if ((flags[sdpi_utf8_point(bytes + at, &step)] & quiet) != quiet) {
             at += step;
             continue;
         }
         start = at > done ? sdpi_utf8_before(text, at) : at;
-        while (at < length &&
-               flags[sdpi_utf8_point(bytes + at, &step)] & SDPI_RESTLESS)
+        while (at < length && bytes[at] >= 0x80 &&
+               (flags[sdpi_utf8_point(bytes + at, &step)] & quiet) == quiet)
             at += step;
         sdpi_text_add(out, text + done, start - done);
-        if (!convert(&forms[SDPI_NFC], s, text + start, at - start, out))
+        if (!convert(&forms[kind], s, text + start, at - start, out))
             return false;
         done = at;
         *same = false;
@@ -140,13 +143,4 @@ static bool compose(struct sdpi_normal_scratch *s, const char *text, size_t leng
     if (!*same)
         sdpi_text_add(out, text + done, length - done);
     return true;
-}
-
-bool sdpi_normal_form(enum sdpi_normal_kind kind, struct sdpi_normal_scratch *scratch,
-                      const char *text, size_t length, struct sdpi_text *out, bool *same)
-{
-    if (kind == SDPI_NFC)
-        return compose(scratch, text, length, out, same);
-    *same = skip_ascii(text, length, 0) == length;
-    return *same || convert(&forms[kind], scratch, text, length, out);
 }

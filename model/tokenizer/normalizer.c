@@ -13,8 +13,8 @@ static struct sdpi_normal_step *add_step(void *out, enum sdpi_normal_kind kind)
     struct sdpi_normalizer *normalizer = out;
     struct sdpi_normal_step *step;
 
-    normalizer->steps = sdp_xrealloc(normalizer->steps, (normalizer->count + 1) *
-                                                            sizeof *normalizer->steps);
+    normalizer->steps = sdp_xrealloc(normalizer->steps,
+                                     (normalizer->count + 1) * sizeof *normalizer->steps);
     step = &normalizer->steps[normalizer->count++];
     *step = (struct sdpi_normal_step){.kind = kind};
     return step;
@@ -47,7 +47,8 @@ static bool read_strip(void *out, const struct sdp_json *at, unsigned depth)
     struct sdpi_normal_step *step = add_step(out, SDPI_STRIP);
 
     (void)depth;
-    return sdp_json_only_keys(at, keys) && sdpi_part_flag(at, "strip_left", &step->left) &&
+    return sdp_json_only_keys(at, keys) &&
+           sdpi_part_flag(at, "strip_left", &step->left) &&
            sdpi_part_flag(at, "strip_right", &step->right);
 }
 
@@ -141,8 +142,16 @@ static void lowercase(const char *text, size_t length, struct sdpi_text *out)
     size_t step;
 
     for (size_t at = 0; at < length; at += step) {
-        uint32_t point = sdpi_utf8_point((const uint8_t *)text + at, &step);
+        size_t plain = sdpi_utf8_skip_ascii(text, length, at);
+        uint32_t point;
 
+        sdpi_text_reserve(out, plain - at + 4);
+        for (; at < plain; at++)
+            out->data[out->length++] =
+                (char)(text[at] >= 'A' && text[at] <= 'Z' ? text[at] | 0x20 : text[at]);
+        if (at == length)
+            return;
+        point = sdpi_utf8_point((const uint8_t *)text + at, &step);
         if (point == 0x130) { /* the only one that becomes two */
             sdpi_text_add_point(out, 'i');
             point = 0x307;
@@ -161,7 +170,7 @@ static void strip_accents(const char *text, size_t length, struct sdpi_text *out
     for (size_t at = 0; at < length; at += step) {
         uint32_t point = sdpi_utf8_point((const uint8_t *)text + at, &step);
 
-        if (!(flags[point] & SDPI_NONSPACING))
+        if (!(flags[point] & SDPI_MARK))
             sdpi_text_add(out, text + at, step);
     }
 }
@@ -189,12 +198,13 @@ static void strip(const struct sdpi_normal_step *step, const char **text, size_t
 
 static enum sdp_status replace(const struct sdpi_normal_step *step,
                                struct sdpi_normal_scratch *s, const char *text,
-                               size_t length, struct sdpi_text *out, bool *same, bool *cut,
-                               struct sdp_error *err)
+                               size_t length, struct sdpi_text *out, bool *same,
+                               bool *cut, struct sdp_error *err)
 {
     size_t done = 0, from = 0, start = 0, end = 0;
     int found;
 
+    sdpi_pattern_begin(&step->pattern, &s->pattern, text, length);
     while ((found = sdpi_pattern_next(&step->pattern, &s->pattern, text, length, from,
                                       &start, &end, err)) > 0) {
         *same = false;
@@ -263,11 +273,11 @@ enum sdp_status sdpi_normalize(const struct sdpi_normalizer *normalizer,
 {
     enum sdp_status status = SDP_OK;
 
-    for (size_t i = 0; i < normalizer->count && *length > 0 && status == SDP_OK; i++) {
+    for (size_t i = 0; i<normalizer->count && * length> 0 && status == SDP_OK; i++) {
         /* the text may lie in the one; the other is free */
         const struct sdpi_text *used = &scratch->texts[0];
-        bool first = !(used->data && *text >= used->data &&
-                       *text <= used->data + used->room);
+        bool first =
+            !(used->data && *text >= used->data && *text <= used->data + used->room);
 
         status = apply(&normalizer->steps[i], scratch, &scratch->texts[first ? 0 : 1],
                        text, length, cut, err);

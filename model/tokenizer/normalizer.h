@@ -45,13 +45,13 @@ void sdpi_normal_scratch_free(struct sdpi_normal_scratch *scratch);
 
 /** The normalized text, which is the text itself or lies in the scratch until the next
  * call. *cut: whether what the text begins with was taken away. */
-SDP_CHECK_RESULT enum sdp_status
-sdpi_normalize(const struct sdpi_normalizer *normalizer,
-               struct sdpi_normal_scratch *scratch, const char **text, size_t *length,
-               bool *cut, struct sdp_error *err);
+SDP_CHECK_RESULT enum sdp_status sdpi_normalize(const struct sdpi_normalizer *normalizer,
+                                                struct sdpi_normal_scratch *scratch,
+                                                const char **text, size_t *length,
+                                                bool *cut, struct sdp_error *err);
 
-/** Appends a normal form of a text; *same when that is the text itself, and then nothing is
- * appended. False: no memory or a text too long. */
+/** Appends a normal form of a text; *same when that is the text itself, and then nothing
+ * is appended. False: no memory or a text too long. */
 bool sdpi_normal_form(enum sdpi_normal_kind kind, struct sdpi_normal_scratch *scratch,
                       const char *text, size_t length, struct sdpi_text *out, bool *same);
 

@@ -10,8 +10,8 @@ static void list_types(const struct sdpi_part_kind *kinds, char *out, size_t siz
     size_t used = 0;
 
     for (size_t i = 0; kinds[i].type && used < size; i++) {
-        int length = snprintf(out + used, size - used, "%s\"%s\"", i ? ", " : "",
-                              kinds[i].type);
+        int length =
+            snprintf(out + used, size - used, "%s\"%s\"", i ? ", " : "", kinds[i].type);
         used += length > 0 ? (size_t)length : 0;
     }
 }

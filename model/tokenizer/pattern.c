@@ -36,24 +36,34 @@ pcre2_code *sdpi_pattern_code(const char *translated, size_t length, char *wrong
 }
 
 /* Translates and compiles; machines without a JIT interpret. */
+static bool compile_one(pcre2_code **code, const char *regex, size_t length, bool news,
+                        bool *differs, char *wrong, size_t size)
+{
+    struct sdpi_text text = {NULL, 0, 0};
+    int rc;
+
+    if (sdpi_pattern_translate(regex, length, news, differs, &text, wrong, size))
+        *code = sdpi_pattern_code(text.data, text.length, wrong, size);
+    sdpi_text_free(&text);
+    if (!*code)
+        return false;
+    rc = pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);
+    if (rc == PCRE2_ERROR_NOMEMORY)
+        snprintf(wrong, size, "PCRE2 has no memory left");
+    return rc != PCRE2_ERROR_NOMEMORY;
+}
+
 static bool compile(struct sdpi_pattern *pattern, const char *regex, size_t length,
                     char *wrong, size_t size)
 {
-    struct sdpi_text text = {NULL, 0, 0};
-    int rc = 0;
+    bool differs = false;
 
     pattern->matcher = sdpi_pattern_matcher(regex);
     if (pattern->matcher)
         return true;
-    if (sdpi_pattern_translate(regex, length, &text, wrong, size))
-        pattern->code = sdpi_pattern_code(text.data, text.length, wrong, size);
-    sdpi_text_free(&text);
-    if (!pattern->code)
-        return false;
-    rc = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE);
-    if (rc == PCRE2_ERROR_NOMEMORY)
-        snprintf(wrong, size, "PCRE2 has no memory left");
-    return rc != PCRE2_ERROR_NOMEMORY;
+    return compile_one(&pattern->code, regex, length, false, &differs, wrong, size) &&
+           (!differs ||
+            compile_one(&pattern->code_new, regex, length, true, &differs, wrong, size));
 }
 
 enum sdp_status sdpi_pattern_compile(struct sdpi_pattern *pattern, const char *regex,
@@ -101,6 +111,7 @@ void sdpi_pattern_free(struct sdpi_pattern *pattern)
 {
     free(pattern->literal);
     pcre2_code_free(pattern->code);
+    pcre2_code_free(pattern->code_new);
     *pattern = (struct sdpi_pattern){.code = NULL};
 }
 
@@ -126,19 +137,27 @@ static bool prepare(struct sdpi_pattern_scratch *scratch)
     return scratch->data != NULL;
 }
 
+void sdpi_pattern_begin(const struct sdpi_pattern *pattern,
+                        struct sdpi_pattern_scratch *scratch, const char *text,
+                        size_t length)
+{
+    scratch->news = pattern->code_new && sdpi_unicode_has_news(text, length);
+}
+
 static int next_code(const struct sdpi_pattern *pattern,
                      struct sdpi_pattern_scratch *scratch, const char *text,
                      size_t length, size_t from, size_t *start, size_t *end,
                      struct sdp_error *err)
 {
+    const pcre2_code *code = scratch->news ? pattern->code_new : pattern->code;
     int rc = PCRE2_ERROR_NOMEMORY;
     PCRE2_UCHAR message[160] = "";
 
     if (prepare(scratch))
-        rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, length, from,
-                         PCRE2_NO_UTF_CHECK, scratch->data, scratch->context);
+        rc = pcre2_match(code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK,
+                         scratch->data, scratch->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, length, from,
+        rc = pcre2_match(code, (PCRE2_SPTR)text, length, from,
                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, scratch->data,
                          scratch->context);
     if (rc >= 0) {
@@ -151,9 +170,10 @@ static int next_code(const struct sdpi_pattern *pattern,
     if (rc == PCRE2_ERROR_NOMATCH)
         return 0;
     pcre2_get_error_message(rc, message, sizeof message);
-    sdp_fail(err, SDP_INPUT,
-             "the tokenizer's regular expression cannot be matched at byte %zu of a text: %s",
-             from, (const char *)message);
+    sdp_fail(
+        err, SDP_INPUT,
+        "the tokenizer's regular expression cannot be matched at byte %zu of a text: %s",
+        from, (const char *)message);
     return -1;
 }
 
@@ -168,7 +188,8 @@ int sdpi_pattern_next(const struct sdpi_pattern *pattern,
         if (from >= length)
             return 0;
         *start = from;
-        *end = pattern->matcher(sdpi_unicode_flags(), (const uint8_t *)text, length, from);
+        *end =
+            pattern->matcher(sdpi_unicode_flags(), (const uint8_t *)text, length, from);
         return 1;
     }
     if (pattern->code)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What texts are split and replaced by: regular expressions as the reference reads them
  * (Oniguruma's Ruby syntax), and plain strings. An expression is translated for PCRE2;
- * those of GPT-2, Llama 3 and Qwen 2 have a matcher each, written by hand and equal to it. */
+ * those of GPT-2, Llama 3 and Qwen 2 have a matcher each, written by hand and equal to
+ * it. */
 #ifndef SDP_MODEL_TOKENIZER_PATTERN_H
 #define SDP_MODEL_TOKENIZER_PATTERN_H
 
@@ -23,6 +24,8 @@ struct sdpi_pattern { /* begin with zeros; exactly one of the three is set */
     size_t literal_length;
     sdpi_matcher matcher;
     pcre2_code *code;
+    pcre2_code
+        *code_new; /* where PCRE2's Unicode is old: for texts with newer characters */
 };
 
 /* What one thread at a time matches with. */
@@ -30,6 +33,7 @@ struct sdpi_pattern_scratch { /* begin with zeros */
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    bool news; /* the text at hand has newer characters */
 };
 
 /** Reads {"Regex": "..."} or {"String": "..."}. */
@@ -39,6 +43,11 @@ enum sdp_status sdpi_pattern_compile(struct sdpi_pattern *pattern, const char *r
                                      struct sdp_error *err);
 void sdpi_pattern_free(struct sdpi_pattern *pattern);
 void sdpi_pattern_scratch_free(struct sdpi_pattern_scratch *scratch);
+
+/** To be called before the matches of a text are asked for. */
+void sdpi_pattern_begin(const struct sdpi_pattern *pattern,
+                        struct sdpi_pattern_scratch *scratch, const char *text,
+                        size_t length);
 
 /** The first match at or behind `from`: 1 and where it is; 0: none; -1: it is too complex
  * (message in err). */
@@ -50,10 +59,11 @@ int sdpi_pattern_next(const struct sdpi_pattern *pattern,
 /** The matcher written by hand for an expression; NULL: there is none. */
 sdpi_matcher sdpi_pattern_matcher(const char *regex);
 
-/** An expression in Oniguruma's Ruby syntax as one for PCRE2 (UTF, UCP, newline LF). False:
- * it has something that has no equal there, which `wrong` names. */
-bool sdpi_pattern_translate(const char *regex, size_t length, struct sdpi_text *out,
-                            char *wrong, size_t size);
+/** An expression in Oniguruma's Ruby syntax as one for PCRE2 (UTF, UCP, newline LF).
+ * False: it has something that has no equal there, which `wrong` names. `news`: with what
+ * is newer than an old PCRE2; *differs: whether that makes a difference. */
+bool sdpi_pattern_translate(const char *regex, size_t length, bool news, bool *differs,
+                            struct sdpi_text *out, char *wrong, size_t size);
 
 /** A translated expression; NULL: `wrong` says why not. [new] */
 pcre2_code *sdpi_pattern_code(const char *translated, size_t length, char *wrong,

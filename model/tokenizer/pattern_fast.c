@@ -3,10 +3,8 @@
  * follows its expression alternative by alternative. */
 #include "model/tokenizer/pattern.h"
 
-#define LLAMA3_START                                                                     \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define LLAMA3_END                                                                       \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3_START "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define LLAMA3_END   "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 #define KINDS (SDPI_LETTER | SDPI_NUMBER | SDPI_SPACE)
 
@@ -37,8 +35,8 @@ static inline bool is_newline(uint8_t byte)
     return byte == '\r' || byte == '\n';
 }
 
-/* \s+(?!\S)|\s+ : all spaces if the text ends behind them, else all but the last one, which
- * the next match may begin with; unless it is the only one. */
+/* \s+(?!\S)|\s+ : all spaces if the text ends behind them, else all but the last one,
+ * which the next match may begin with; unless it is the only one. */
 static size_t match_spaces(const uint8_t *flags, const uint8_t *text, size_t length,
                            size_t at)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* From Oniguruma's Ruby syntax, in which tokenizers are written, to PCRE2. Most of the two
- * is one language; what differs in meaning is written out (\s, \w, \h, \u, ^, $, scripts),
- * and what has no equal, or is not known, is refused by name. */
+/* From Oniguruma's Ruby syntax, in which tokenizers are written, to PCRE2. Most of the
+ * two is one language; what differs in meaning is written out (\s, \w, \h, \u, ^, $,
+ * scripts), and what has no equal, or is not known, is refused by name. */
 #include "model/tokenizer/pattern.h"
 
 #include <ctype.h>
@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define SPACES  "\\t-\\r\\x{85}\\p{Z}" /* PCRE2's own \s has U+180E too */
-#define WORDS   "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
-#define HEX     "0-9a-fA-F"
+#define SPACES "\\t-\\r\\x{85}\\p{Z}" /* PCRE2's own \s has U+180E too */
+#define WORDS  "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#define NEWEST "\xf0\x90\x97\x80" /* U+105C0, a letter since Unicode 16 */
+#define HEX    "0-9a-fA-F"
 
 struct reader {
     const char *text;
@@ -21,6 +22,15 @@ struct reader {
     char *wrong;
     size_t wrong_size;
     bool in_class;
+    bool old;     /* PCRE2's Unicode is older than the reference's, which is 16 */
+    bool differs; /* and there is something that this matters for */
+};
+
+static const struct {
+    uint32_t first, last;
+    char category[3];
+} newer[] = {
+#include "model/tokenizer/unicode_new.h"
 };
 
 SDP_PRINTF(2, 3) static bool fail(struct reader *r, const char *format, ...)
@@ -50,7 +60,70 @@ static void copy(struct reader *r, size_t length)
     r->at += length;
 }
 
-/* -- properties ----------------------------------------------------------------------- */
+/* -- what PCRE2 is too old for ---------------------------------------------------------
+ */
+
+static bool is_old(void)
+{
+    static const char regex[] = "\\p{Lo}";
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    char wrong[128];
+    pcre2_code *code = sdpi_pattern_code(regex, sizeof regex - 1, wrong, sizeof wrong);
+    bool old =
+        code && data &&
+        pcre2_match(code, (PCRE2_SPTR)NEWEST, sizeof NEWEST - 1, 0, 0, data, NULL) < 0;
+
+    pcre2_match_data_free(data);
+    pcre2_code_free(code);
+    return old;
+}
+
+/* Whether a category is one of a list such as "L Nd". */
+static bool is_among(const char *category, const char *list)
+{
+    for (; *list; list += *list == ' ') {
+        size_t length = strcspn(list, " ");
+
+        if (strncmp(category, list, length) == 0)
+            return true;
+        list += length;
+    }
+    return false;
+}
+
+/* The new characters of some categories, as ranges within brackets. */
+static void put_news(struct reader *r, const char *categories)
+{
+    char range[48];
+
+    r->differs = true;
+    for (size_t i = 0; r->old && i < SDP_COUNT_OF(newer); i++) {
+        if (!is_among(newer[i].category, categories))
+            continue;
+        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", (unsigned)newer[i].first,
+                 (unsigned)newer[i].last);
+        put(r, range);
+    }
+    if (r->old && strcmp(categories, "sc:Han") == 0) /* the one script that grows much */
+        put(r, "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}");
+}
+
+/* A set of characters and the new ones of its categories. Within brackets a negative set
+ * cannot be narrowed: there the new characters stay in it. */
+static void put_set(struct reader *r, bool negative, const char *set,
+                    const char *categories)
+{
+    if (!r->in_class)
+        put(r, negative ? "[^" : "[");
+    put(r, set);
+    if (!r->in_class || !negative)
+        put_news(r, categories);
+    if (!r->in_class)
+        put(r, "]");
+}
+
+/* -- properties -----------------------------------------------------------------------
+ */
 
 /* Whether PCRE2 knows a property, such as "sc:Han". */
 static bool is_known(const char *property)
@@ -68,11 +141,11 @@ static bool is_known(const char *property)
 static bool find_property(const char *name, char *out, size_t size)
 {
     static const char *const renamed[][2] = {
-        {"Letter", "L"},      {"Mark", "M"},        {"Number", "N"},
-        {"Punctuation", "P"}, {"Symbol", "S"},      {"Separator", "Z"},
-        {"Other", "C"},       {"Alpha", "Alphabetic"}, {"Digit", "Nd"},
-        {"Upper", "Uppercase"}, {"Lower", "Lowercase"}, {"Space", "White_Space"}};
-    static const char *const refused[] = {"Punct", "Graph", "Print", "Word",  "Alnum",
+        {"Letter", "L"},        {"Mark", "M"},           {"Number", "N"},
+        {"Punctuation", "P"},   {"Symbol", "S"},         {"Separator", "Z"},
+        {"Other", "C"},         {"Alpha", "Alphabetic"}, {"Digit", "Nd"},
+        {"Upper", "Uppercase"}, {"Lower", "Lowercase"},  {"Space", "White_Space"}};
+    static const char *const refused[] = {"Punct", "Graph", "Print",  "Word",  "Alnum",
                                           "Blank", "Cntrl", "XDigit", "ASCII", "Any"};
 
     for (size_t i = 0; i < SDP_COUNT_OF(refused); i++)
@@ -94,7 +167,7 @@ static bool find_property(const char *name, char *out, size_t size)
 static bool read_property(struct reader *r)
 {
     bool negative = r->text[r->at] == 'P';
-    char name[48], property[64];
+    char name[48], property[64], set[80];
     size_t length = 0, start = r->at + 2;
 
     if (peek(r, 1) != '{')
@@ -115,14 +188,14 @@ static bool read_property(struct reader *r)
         return fail(r, "the property behind \\p");
     if (!find_property(name, property, sizeof property))
         return fail(r, "the property \"%s\"", name);
-    put(r, negative ? "\\P{" : "\\p{");
-    put(r, property);
-    put(r, "}");
+    snprintf(set, sizeof set, "\\%c{%s}", negative && r->in_class ? 'P' : 'p', property);
+    put_set(r, negative, set, property);
     r->at = start + length + 1;
     return true;
 }
 
-/* -- escapes ---------------------------------------------------------------------------- */
+/* -- escapes ----------------------------------------------------------------------------
+ */
 
 /* \xHH, \x{H...}, \uHHHH; `at` stands on the letter. */
 static bool read_code(struct reader *r)
@@ -154,15 +227,20 @@ static const char *shorthand(char letter, bool in_class)
         char letter;
         const char *plain, *in_class;
     } known[] = {
-        {'s', "[" SPACES "]", SPACES},      {'S', "[^" SPACES "]", "\\S\\x{180e}"},
-        {'w', "[" WORDS "]", WORDS},        {'W', "[^" WORDS "]", NULL},
-        {'h', "[" HEX "]", HEX},            {'H', "[^" HEX "]", NULL},
-        {'d', "\\p{Nd}", "\\p{Nd}"},        {'D', "\\P{Nd}", "\\P{Nd}"},
-        {'v', "\\x0b", "\\x0b"},            {'t', "\\t", "\\t"},
-        {'n', "\\n", "\\n"},                {'r', "\\r", "\\r"},
-        {'f', "\\f", "\\f"},                {'a', "\\x07", "\\x07"},
-        {'e', "\\x1b", "\\x1b"},            {'A', "\\A", NULL},
-        {'z', "\\z", NULL},                 {'Z', "\\Z", NULL},
+        {'s', "[" SPACES "]", SPACES},
+        {'S', "[^" SPACES "]", "\\S\\x{180e}"},
+        {'h', "[" HEX "]", HEX},
+        {'H', "[^" HEX "]", NULL},
+        {'v', "\\x0b", "\\x0b"},
+        {'t', "\\t", "\\t"},
+        {'n', "\\n", "\\n"},
+        {'r', "\\r", "\\r"},
+        {'f', "\\f", "\\f"},
+        {'a', "\\x07", "\\x07"},
+        {'e', "\\x1b", "\\x1b"},
+        {'A', "\\A", NULL},
+        {'z', "\\z", NULL},
+        {'Z', "\\Z", NULL},
     };
 
     for (size_t i = 0; i < SDP_COUNT_OF(known); i++)
@@ -183,6 +261,16 @@ static bool read_escape(struct reader *r)
         r->at += 2;
         return true;
     }
+    if (letter == 'd' || letter == 'D' || letter == 'w' ||
+        (letter == 'W' && !r->in_class)) {
+        const char *digits = letter == 'D' && r->in_class ? "\\P{Nd}" : "\\p{Nd}";
+        bool words = letter == 'w' || letter == 'W';
+
+        put_set(r, letter == 'D' || letter == 'W', words ? WORDS : digits,
+                words ? "L M N Pc" : "Nd");
+        r->at += 2;
+        return true;
+    }
     if (isalnum((unsigned char)letter)) {
         r->at++;
         if (letter == 'p' || letter == 'P')
@@ -195,7 +283,8 @@ static bool read_escape(struct reader *r)
     return true;
 }
 
-/* -- brackets --------------------------------------------------------------------------- */
+/* -- brackets ---------------------------------------------------------------------------
+ */
 
 static bool read_class(struct reader *r)
 {
@@ -228,12 +317,13 @@ static bool read_class(struct reader *r)
     return fail(r, "a bracket that is not closed");
 }
 
-/* -- the rest ----------------------------------------------------------------------------- */
+/* -- the rest
+ * ----------------------------------------------------------------------------- */
 
 static bool read_group(struct reader *r)
 {
-    static const char *const known[] = {"(?:",  "(?=",  "(?!",   "(?<=",
-                                        "(?<!", "(?>", "(?i:", "(?-i:"};
+    static const char *const known[] = {
+        "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
 
     if (peek(r, 1) != '?') { /* a group of which nobody asks what it matched */
         put(r, "(?:");
@@ -279,8 +369,8 @@ static bool read_interval(struct reader *r)
     }
     after = peek(r, length + 2);
     if (after == '+' || (after == '?' && !comma) || low > 4 || high > 4)
-        return fail(r, "the interval %.*s%c", (int)SDP_MIN(length + 2, (size_t)24), at - 1,
-                    after ? after : ' ');
+        return fail(r, "the interval %.*s%c", (int)SDP_MIN(length + 2, (size_t)24),
+                    at - 1, after ? after : ' ');
     if (low == 0) {
         put(r, "{0");
         r->at++;
@@ -322,14 +412,16 @@ static bool read_one(struct reader *r)
     return true;
 }
 
-bool sdpi_pattern_translate(const char *regex, size_t length, struct sdpi_text *out,
-                            char *wrong, size_t size)
+bool sdpi_pattern_translate(const char *regex, size_t length, bool news, bool *differs,
+                            struct sdpi_text *out, char *wrong, size_t size)
 {
-    struct reader r = {regex, length, 0, out, wrong, size, false};
+    const bool old = is_old();
+    struct reader r = {regex, length, 0, out, wrong, size, false, news && old, false};
 
     sdpi_text_reserve(out, 1);
     while (r.at < r.length)
         if (!read_one(&r))
             return false;
+    *differs = old && r.differs;
     return true;
 }

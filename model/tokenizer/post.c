@@ -64,11 +64,13 @@ static bool read_piece(const struct sdp_json *specials, const struct sdp_json *a
     if (!sequence.value)
         return sdp_json_fail(at, "is empty; must be {\"Sequence\": ...} or "
                                  "{\"SpecialToken\": ...}");
-    if (!sdp_json_expect_object(&sequence) || !sdp_json_get_string(&sequence, "id", &name))
+    if (!sdp_json_expect_object(&sequence) ||
+        !sdp_json_get_string(&sequence, "id", &name))
         return false;
     if (strcmp(name, "A") != 0 || ++*sequences > 1)
-        return sdp_json_fail(&sequence, "a template with more than the one sequence \"A\" "
-                                        "is not supported");
+        return sdp_json_fail(&sequence,
+                             "a template with more than the one sequence \"A\" "
+                             "is not supported");
     return true;
 }
 
@@ -125,8 +127,8 @@ static bool read_pair(const struct sdp_json *at, const char *key, struct sdp_ids
 
 static bool read_around(void *out, const struct sdp_json *at, unsigned depth)
 {
-    static const char *const keys[] = {"type", "sep", "cls", "trim_offsets",
-                                       "add_prefix_space", NULL};
+    static const char *const keys[] = {
+        "type", "sep", "cls", "trim_offsets", "add_prefix_space", NULL};
     struct sdp_ids before = {NULL, 0, 0}, behind = {NULL, 0, 0};
     bool good = sdp_json_only_keys(at, keys) && read_pair(at, "cls", &before) &&
                 read_pair(at, "sep", &behind);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "model/tokenizer/splitter.h"
 
+#include "model/tokenizer/bpe.h"
+
 #include <stdlib.h>
 
 /* A stage at work on one text. */
@@ -116,6 +118,7 @@ static enum sdp_status split_by_pattern(struct work *w, size_t length)
 
     if (stage->pattern.matcher)
         return split_by_matcher(w, length);
+    sdpi_pattern_begin(&stage->pattern, &w->scratch->pattern, w->text, length);
     while (status == SDP_OK && from <= length &&
            (found = sdpi_pattern_next(&stage->pattern, &w->scratch->pattern, w->text,
                                       length, from, &start, &end, w->err)) > 0) {
@@ -159,7 +162,8 @@ static enum sdp_status split_by_characters(struct work *w, size_t length)
     return status;
 }
 
-/* -- stages that change the text ------------------------------------------------------- */
+/* -- stages that change the text -------------------------------------------------------
+ */
 
 static bool begins_with(const char *text, size_t length, const char *with, size_t size)
 {
@@ -206,7 +210,20 @@ static enum sdp_status put_meta(struct work *w, size_t length)
     return hand_on(w, 0, out->length);
 }
 
-/* -- running --------------------------------------------------------------------------- */
+static enum sdp_status put_alphabet(struct work *w, size_t length)
+{
+    struct sdpi_text *out = &w->scratch->texts[w->stage];
+
+    out->length = 0;
+    for (size_t at = 0; at < length; at++)
+        sdpi_text_add_point(out, sdpi_byte_character((uint8_t)w->text[at]));
+    w->text = out->data;
+    w->end = out->data + out->room;
+    return hand_on(w, 0, out->length);
+}
+
+/* -- running ---------------------------------------------------------------------------
+ */
 
 static enum sdp_status run_stage(const struct work *above, size_t stage, const char *text,
                                  size_t length, const char *end, bool first)
@@ -232,6 +249,9 @@ static enum sdp_status run_stage(const struct work *above, size_t stage, const c
         break;
     case SDPI_SPLIT_META:
         status = put_meta(&w, length);
+        break;
+    case SDPI_SPLIT_ALPHABET:
+        status = put_alphabet(&w, length);
         break;
     }
     return status == SDP_OK ? flush(&w) : status;

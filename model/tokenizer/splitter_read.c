@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-static const char *const behaviors[] = {"Isolated",       "Removed",   "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous", NULL};
+static const char *const behaviors[] = {
+    "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous", NULL};
 
 static struct sdpi_split_stage *add_stage(void *out, enum sdpi_split_kind kind,
                                           enum sdpi_split_behavior behavior)
@@ -20,12 +20,15 @@ static struct sdpi_split_stage *add_stage(void *out, enum sdpi_split_kind kind,
     return stage;
 }
 
-/* Once texts are bytes, no other part may come. */
-static bool check_order(const struct sdpi_splitter *s, const struct sdp_json *at)
+/* Begins a part: where the part before it made bytes of the text, these have to become
+ * characters now. */
+static bool begin(struct sdpi_splitter *s, const struct sdp_json *at,
+                  const char *const *keys)
 {
-    return !s->bytes ||
-           sdp_json_fail(at, "stands behind a part \"ByteLevel\", which is not supported; "
-                             "\"ByteLevel\" must be the last part");
+    if (s->bytes)
+        add_stage(s, SDPI_SPLIT_ALPHABET, SDPI_ISOLATED);
+    s->bytes = false;
+    return sdp_json_only_keys(at, keys);
 }
 
 static bool read_bytes(void *out, const struct sdp_json *at, unsigned depth)
@@ -37,8 +40,7 @@ static bool read_bytes(void *out, const struct sdp_json *at, unsigned depth)
     bool prefix = true, regex = true;
 
     (void)depth;
-    if (!check_order(s, at) || !sdp_json_only_keys(at, keys) ||
-        !sdpi_part_flag(at, "add_prefix_space", &prefix) ||
+    if (!begin(s, at, keys) || !sdpi_part_flag(at, "add_prefix_space", &prefix) ||
         !sdpi_part_flag(at, "use_regex", &regex))
         return false;
     s->bytes = true;
@@ -67,7 +69,7 @@ static bool read_split(void *out, const struct sdp_json *at, unsigned depth)
     struct sdp_json pattern = sdp_json_member(at, "pattern");
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
     if (!pattern.value)
         return sdp_json_missing(at, "pattern");
@@ -84,8 +86,7 @@ static bool read_digits(void *out, const struct sdp_json *at, unsigned depth)
     bool single = false;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
-        !sdpi_part_flag(at, "individual_digits", &single))
+    if (!begin(out, at, keys) || !sdpi_part_flag(at, "individual_digits", &single))
         return false;
     add_stage(out, SDPI_SPLIT_FLAGS, single ? SDPI_ISOLATED : SDPI_CONTIGUOUS)->flags =
         SDPI_NUMBER;
@@ -98,11 +99,11 @@ static bool read_punctuation(void *out, const struct sdp_json *at, unsigned dept
     struct sdpi_split_stage *stage;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
-    stage = add_stage(out, SDPI_SPLIT_PATTERN, SDPI_ISOLATED);
-    return read_behavior(at, stage) &&
-           sdpi_pattern_compile(&stage->pattern, "[\\p{P}$+<=>\\^`|~]", at->err) == SDP_OK;
+    stage = add_stage(out, SDPI_SPLIT_FLAGS, SDPI_ISOLATED);
+    stage->flags = SDPI_PUNCTUATION;
+    return read_behavior(at, stage);
 }
 
 static bool read_whitespace_split(void *out, const struct sdp_json *at, unsigned depth)
@@ -110,9 +111,18 @@ static bool read_whitespace_split(void *out, const struct sdp_json *at, unsigned
     static const char *const keys[] = {"type", NULL};
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys))
+    if (!begin(out, at, keys))
         return false;
     add_stage(out, SDPI_SPLIT_FLAGS, SDPI_REMOVED)->flags = SDPI_SPACE;
+    return true;
+}
+
+/* Words, and what is neither word nor white space. */
+static bool read_whitespace(void *out, const struct sdp_json *at, unsigned depth)
+{
+    if (!read_whitespace_split(out, at, depth))
+        return false;
+    add_stage(out, SDPI_SPLIT_FLAGS, SDPI_CONTIGUOUS)->flags = SDPI_WORD;
     return true;
 }
 
@@ -122,8 +132,7 @@ static bool read_delimiter(void *out, const struct sdp_json *at, unsigned depth)
     uint32_t point = 0;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
-        !sdpi_part_point(at, "delimiter", &point))
+    if (!begin(out, at, keys) || !sdpi_part_point(at, "delimiter", &point))
         return false;
     add_stage(out, SDPI_SPLIT_POINT, SDPI_REMOVED)->point = point;
     return true;
@@ -142,8 +151,10 @@ static bool read_scheme(const struct sdp_json *at, enum sdpi_prepend *out)
         return false;
     if (!add && json_object_get(at->value, "prepend_scheme") &&
         scheme != SDPI_PREPEND_NEVER)
-        return sdp_json_fail(&prefix, "is false, which the prepend_scheme \"%s\" "
-                                      "contradicts", schemes[scheme]);
+        return sdp_json_fail(&prefix,
+                             "is false, which the prepend_scheme \"%s\" "
+                             "contradicts",
+                             schemes[scheme]);
     *out = add ? (enum sdpi_prepend)scheme : SDPI_PREPEND_NEVER;
     return true;
 }
@@ -151,16 +162,16 @@ static bool read_scheme(const struct sdp_json *at, enum sdpi_prepend *out)
 static bool read_metaspace(void *out, const struct sdp_json *at, unsigned depth)
 {
     static const char *const keys[] = {"type",  "replacement", "add_prefix_space",
-                                       "split", "str_rep",     "prepend_scheme", NULL};
+                                       "split", "str_rep",     "prepend_scheme",
+                                       NULL};
     struct sdpi_split_stage *stage;
     enum sdpi_prepend prepend = SDPI_PREPEND_ALWAYS;
     uint32_t point = 0;
     bool split = true;
 
     (void)depth;
-    if (!check_order(out, at) || !sdp_json_only_keys(at, keys) ||
-        !sdpi_part_point(at, "replacement", &point) || !read_scheme(at, &prepend) ||
-        !sdpi_part_flag(at, "split", &split))
+    if (!begin(out, at, keys) || !sdpi_part_point(at, "replacement", &point) ||
+        !read_scheme(at, &prepend) || !sdpi_part_flag(at, "split", &split))
         return false;
     stage = add_stage(out, SDPI_SPLIT_META, SDPI_ISOLATED);
     stage->point = point;
@@ -178,6 +189,7 @@ static const struct sdpi_part_kind kinds[] = {
     {"Digits", read_digits},
     {"Metaspace", read_metaspace},
     {"Punctuation", read_punctuation},
+    {"Whitespace", read_whitespace},
     {"WhitespaceSplit", read_whitespace_split},
     {"CharDelimiterSplit", read_delimiter},
     {"Sequence", read_sequence},

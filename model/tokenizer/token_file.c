@@ -45,8 +45,8 @@ static void free_file(struct sdp_token_file *file)
 }
 
 enum sdp_status sdp_token_file_open(const char *path, size_t vocabulary,
-                                    enum sdp_token_dtype dtype, struct sdp_token_file **out,
-                                    struct sdp_error *err)
+                                    enum sdp_token_dtype dtype,
+                                    struct sdp_token_file **out, struct sdp_error *err)
 {
     struct sdp_token_file *file;
     size_t length = strlen(path);
@@ -54,8 +54,10 @@ enum sdp_status sdp_token_file_open(const char *path, size_t vocabulary,
     char header[HEADER];
 
     if (dtype == SDP_TOKENS_UINT16 && vocabulary > 65536)
-        return sdp_fail(err, SDP_INPUT, "uint16 holds ids below 65536, but the tokenizer has "
-                                        "ids up to %zu; use uint32", vocabulary - 1);
+        return sdp_fail(err, SDP_INPUT,
+                        "uint16 holds ids below 65536, but the tokenizer has "
+                        "ids up to %zu; use uint32",
+                        vocabulary - 1);
     file = sdp_xcalloc(1, sizeof *file);
     file->path = sdp_xstrdup(path);
     file->temporary = sdp_xprintf("%s.part", path);
@@ -105,7 +107,8 @@ enum sdp_status sdp_token_file_close(struct sdp_token_file *file, enum sdp_statu
         (fseek(file->stream, 0, SEEK_SET) != 0 ||
          fwrite(header, sizeof header, 1, file->stream) != 1))
         status = fail(file, err);
-    if (status == SDP_OK && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0))
+    if (status == SDP_OK &&
+        (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0))
         status = fail(file, err);
     if (fclose(file->stream) != 0 && status == SDP_OK)
         status = fail(file, err);

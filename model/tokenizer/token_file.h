@@ -19,8 +19,8 @@ SDP_CHECK_RESULT enum sdp_status sdp_token_file_open(const char *path, size_t vo
 SDP_CHECK_RESULT enum sdp_status sdp_token_file_add(struct sdp_token_file *file,
                                                     const int32_t *ids, size_t count,
                                                     struct sdp_error *err);
-/** Ends the file and gives it its name; or, where `status` is an error, removes it. Returns
- * status, or what went wrong now. */
+/** Ends the file and gives it its name; or, where `status` is an error, removes it.
+ * Returns status, or what went wrong now. */
 SDP_CHECK_RESULT enum sdp_status sdp_token_file_close(struct sdp_token_file *file,
                                                       enum sdp_status status,
                                                       struct sdp_error *err);

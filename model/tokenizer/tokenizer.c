@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A text goes through the parts in this order: added tokens are taken out, what is between
- * them is normalized, the added tokens of normalized text are taken out, what is between
- * them is cut into pieces, and each piece goes to the model. */
+/* A text goes through the parts in this order: added tokens are taken out, what is
+ * between them is normalized, the added tokens of normalized text are taken out, what is
+ * between them is cut into pieces, and each piece goes to the model. */
 #include "model/tokenizer/tokenizer.h"
 
 #include "model/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 
-/* -- lists of ids ------------------------------------------------------------------------ */
+/* -- lists of ids
+ * ------------------------------------------------------------------------ */
 
 void sdp_ids_free(struct sdp_ids *ids)
 {
@@ -37,7 +38,8 @@ void sdp_ids_add(struct sdp_ids *ids, const int32_t *from, size_t count)
     ids->count += count;
 }
 
-/* -- what one call works with --------------------------------------------------------------- */
+/* -- what one call works with
+ * --------------------------------------------------------------- */
 
 static void free_scratch(struct sdpi_scratch *s)
 {
@@ -90,7 +92,8 @@ void sdp_tokenizer_destroy(struct sdp_tokenizer *t)
     free(t);
 }
 
-/* -- the vocabulary --------------------------------------------------------------------------- */
+/* -- the vocabulary
+ * --------------------------------------------------------------------------- */
 
 size_t sdp_tokenizer_vocabulary(const struct sdp_tokenizer *t)
 {
@@ -105,7 +108,8 @@ int32_t sdp_tokenizer_id(const struct sdp_tokenizer *t, const char *token, size_
                       : sdpi_names_id(&t->bpe.names, token, length);
 }
 
-static const struct sdpi_added_token *added_token(const struct sdp_tokenizer *t, int32_t id)
+static const struct sdpi_added_token *added_token(const struct sdp_tokenizer *t,
+                                                  int32_t id)
 {
     if (id < 0 || (size_t)id >= t->limit || t->added_by_id[id] == 0)
         return NULL;
@@ -127,7 +131,8 @@ const char *sdp_tokenizer_token(const struct sdp_tokenizer *t, int32_t id, size_
     return t->bpe.names.text.data + name->offset;
 }
 
-/* -- encoding ------------------------------------------------------------------------------------ */
+/* -- encoding
+ * ------------------------------------------------------------------------------------ */
 
 struct encoding {
     const struct sdp_tokenizer *t;
@@ -148,7 +153,8 @@ static enum sdp_status encode_section(struct encoding *e, const char *text, size
                                       const char *end, bool first)
 {
     const struct sdpi_split_sink sink = {e, add_piece};
-    struct sdpi_added_walk walk = {.added = &e->t->added, .tree = &e->t->added.normalized};
+    struct sdpi_added_walk walk = {.added = &e->t->added,
+                                   .tree = &e->t->added.normalized};
     const char *before = text;
     enum sdp_status status;
     size_t from, to;
@@ -198,8 +204,10 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
     enum sdp_status status;
 
     if (length > UINT32_MAX / 2)
-        return sdp_fail(err, SDP_INPUT, "a text has %zu bytes; at most %u can be tokenized "
-                                        "at once", length, UINT32_MAX / 2);
+        return sdp_fail(err, SDP_INPUT,
+                        "a text has %zu bytes; at most %u can be tokenized "
+                        "at once",
+                        length, UINT32_MAX / 2);
     e.scratch = take_scratch(t->pool);
     if (sdpi_utf8_valid(text, length) < length) {
         e.scratch->repaired.length = 0;
@@ -218,7 +226,9 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
     return status;
 }
 
-/* -- decoding ------------------------------------------------------------------------------------- */
+/* -- decoding
+ * -------------------------------------------------------------------------------------
+ */
 
 /* Tokens that were looked for in normalized text are written as they stand there. */
 static void add_token(const struct sdp_tokenizer *t, int32_t id, bool skip_special,

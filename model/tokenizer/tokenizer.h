@@ -16,9 +16,8 @@ struct sdp_tokenizer;
 /** Reads a tokenizer.json. What is not supported is refused by its name, with its JSON
  * pointer. How long texts may be ("truncation", "padding") is no matter of the tokenizer
  * here: both are ignored. [new] *out. */
-SDP_CHECK_RESULT enum sdp_status sdp_tokenizer_load(const char *path,
-                                                    struct sdp_tokenizer **out,
-                                                    struct sdp_error *err);
+SDP_CHECK_RESULT enum sdp_status
+sdp_tokenizer_load(const char *path, struct sdp_tokenizer **out, struct sdp_error *err);
 /** The same for the text of a tokenizer.json; `name` stands for the file in messages. */
 SDP_CHECK_RESULT enum sdp_status sdp_tokenizer_parse(const char *text, size_t size,
                                                      const char *name,
@@ -29,7 +28,8 @@ void sdp_tokenizer_destroy(struct sdp_tokenizer *t);
 /** The highest id and one. */
 size_t sdp_tokenizer_vocabulary(const struct sdp_tokenizer *t);
 
-/** The id of a token as the file writes it (added tokens come first); -1: no such token. */
+/** The id of a token as the file writes it (added tokens come first); -1: no such token.
+ */
 int32_t sdp_tokenizer_id(const struct sdp_tokenizer *t, const char *token, size_t length);
 
 /** The token of an id as the file writes it; NULL: no such id. [borrowed] */
@@ -46,17 +46,16 @@ void sdp_ids_free(struct sdp_ids *ids);
 void sdp_ids_reserve(struct sdp_ids *ids, size_t more);
 void sdp_ids_add(struct sdp_ids *ids, const int32_t *from, size_t count);
 
-/** Appends the ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each longest
- * part of a character, as most decoders have it. Added tokens in the text become their ids.
- * add_special: with the tokens of the post-processor (the begin of a text, ...). */
-SDP_CHECK_RESULT enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t,
-                                                      const char *text, size_t length,
-                                                      bool add_special,
-                                                      struct sdp_ids *out,
-                                                      struct sdp_error *err);
+/** Appends the ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each
+ * longest part of a character, as most decoders have it. Added tokens in the text become
+ * their ids. add_special: with the tokens of the post-processor (the begin of a text,
+ * ...). */
+SDP_CHECK_RESULT enum sdp_status
+sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *text, size_t length,
+                     bool add_special, struct sdp_ids *out, struct sdp_error *err);
 
-/** The text of ids; ids that are no token are left out, and special tokens where asked for.
- * [new] *text, with a NUL behind its end: free() it. */
+/** The text of ids; ids that are no token are left out, and special tokens where asked
+ * for. [new] *text, with a NUL behind its end: free() it. */
 SDP_CHECK_RESULT enum sdp_status sdp_tokenizer_decode(const struct sdp_tokenizer *t,
                                                       const int32_t *ids, size_t count,
                                                       bool skip_special, char **text,

@@ -14,7 +14,15 @@ static const struct {
 #include "model/tokenizer/unicode_table.h"
 };
 
+static const struct {
+    uint32_t first, last;
+    const char *category;
+} news[] = {
+#include "model/tokenizer/unicode_new.h"
+};
+
 static uint8_t flags[POINTS];
+static uint8_t is_new[POINTS / 8];
 static pthread_once_t flags_once = PTHREAD_ONCE_INIT;
 
 static void fill_flags(void)
@@ -22,6 +30,9 @@ static void fill_flags(void)
     for (size_t i = 0; i < SDP_COUNT_OF(ranges); i++)
         memset(flags + ranges[i].first, ranges[i].flags,
                ranges[i].last - ranges[i].first + 1);
+    for (size_t i = 0; i < SDP_COUNT_OF(news); i++)
+        for (uint32_t point = news[i].first; point <= news[i].last; point++)
+            is_new[point / 8] = (uint8_t)(is_new[point / 8] | 1u << point % 8);
 }
 
 const uint8_t *sdpi_unicode_flags(void)
@@ -29,6 +40,21 @@ const uint8_t *sdpi_unicode_flags(void)
     if (pthread_once(&flags_once, fill_flags) != 0)
         abort(); /* cannot happen with a valid once control */
     return flags;
+}
+
+bool sdpi_unicode_has_news(const char *text, size_t length)
+{
+    size_t at = 0, step = 1;
+
+    (void)sdpi_unicode_flags();
+    while ((at = sdpi_utf8_skip_ascii(text, length, at)) < length) {
+        uint32_t point = sdpi_utf8_point((const uint8_t *)text + at, &step);
+
+        if (is_new[point / 8] >> point % 8 & 1)
+            return true;
+        at += step;
+    }
+    return false;
 }
 
 /* -- growing text --------------------------------------------------------------- */
@@ -118,27 +144,28 @@ static bool read_long(const uint8_t *at, size_t left, size_t *length)
     return n == wanted;
 }
 
+size_t sdpi_utf8_skip_ascii(const char *text, size_t length, size_t at)
+{
+    uint64_t eight;
+
+    for (; length - at >= sizeof eight; at += sizeof eight) {
+        memcpy(&eight, text + at, sizeof eight);
+        if (eight & 0x8080808080808080u)
+            break;
+    }
+    while (at < length && !(text[at] & 0x80))
+        at++;
+    return at;
+}
+
 size_t sdpi_utf8_valid(const char *text, size_t length)
 {
-    const uint8_t *bytes = (const uint8_t *)text;
     size_t at = 0, step;
 
-    while (at < length) {
-        uint64_t eight;
-
-        if (length - at >= sizeof eight) {
-            memcpy(&eight, bytes + at, sizeof eight);
-            if (!(eight & 0x8080808080808080u)) {
-                at += sizeof eight;
-                continue;
-            }
-        }
-        if (bytes[at] < 0x80)
-            at++;
-        else if (read_long(bytes + at, length - at, &step))
-            at += step;
-        else
+    while ((at = sdpi_utf8_skip_ascii(text, length, at)) < length) {
+        if (!read_long((const uint8_t *)text + at, length - at, &step))
             break;
+        at += step;
     }
     return at;
 }

@@ -18,18 +18,24 @@ void sdpi_text_add(struct sdpi_text *text, const char *from, size_t length);
 void sdpi_text_add_point(struct sdpi_text *text, uint32_t point);
 
 enum {
-    SDPI_LETTER = 1,       /* \p{L} */
-    SDPI_NUMBER = 2,       /* \p{N} */
-    SDPI_SPACE = 4,        /* White_Space, \s */
-    SDPI_PUNCTUATION = 8,  /* \p{P} */
-    SDPI_NONSPACING = 16,  /* \p{Mn} */
-    SDPI_WORD = 32,        /* \w of the reference's plain regexes */
-    SDPI_RESTLESS = 64     /* NFC may change it or join it to what is before it */
+    SDPI_LETTER = 1,      /* \p{L} */
+    SDPI_NUMBER = 2,      /* \p{N} */
+    SDPI_SPACE = 4,       /* White_Space, \s */
+    SDPI_PUNCTUATION = 8, /* what the part "Punctuation" splits at */
+    SDPI_MARK = 16,       /* what StripAccents takes away */
+    SDPI_WORD = 32,       /* \w of the reference's plain regexes */
+    SDPI_RESTLESS = 64,   /* NFC may change it or join it to what is before it */
+    SDPI_UNFORMED = 128   /* too new for the reference's normal forms: left alone */
 };
 
 /** Flags of all code points; filled at the first call. [borrowed] */
 const uint8_t *sdpi_unicode_flags(void);
 
+/** Whether a text has characters that Unicode has had for too short a time for PCRE2. */
+bool sdpi_unicode_has_news(const char *text, size_t length);
+
+/** The first byte at or behind `at` that is not ASCII. */
+size_t sdpi_utf8_skip_ascii(const char *text, size_t length, size_t at);
 /** Length of the valid UTF-8 that the bytes begin with. */
 size_t sdpi_utf8_valid(const char *text, size_t length);
 /** Appends bytes as valid UTF-8, with U+FFFD for what is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* slidedp tokenize: the ids of a text file or of the lines of a JSONL file, as a token file
- * for data.format "tokens" (token_file.h), or printed. */
+/* slidedp tokenize: the ids of a text file or of the lines of a JSONL file, as a token
+ * file for data.format "tokens" (token_file.h), or printed. */
 #include "graph/base/json.h"
 #include "graph/base/log.h"
 #include "graph/options.h"
@@ -40,7 +40,8 @@ const struct sdp_verb sdp_verb_tokenize = {
     .run = run,
 };
 
-/* -- documents -------------------------------------------------------------------------- */
+/* -- documents --------------------------------------------------------------------------
+ */
 
 static enum sdp_status print_ids(const struct sdp_ids *ids, struct sdp_error *err)
 {
@@ -79,7 +80,8 @@ static enum sdp_status add_object(struct state *s, const char *line, size_t leng
     struct sdp_error own = SDP_ERROR_INIT;
     struct sdp_json root, field;
     json_t *document = NULL;
-    enum sdp_status status = sdp_json_parse(line, length, r->input, &document, &root, &own);
+    enum sdp_status status =
+        sdp_json_parse(line, length, r->input, &document, &root, &own);
     const char *text = NULL;
 
     if (status == SDP_OK) {
@@ -92,8 +94,9 @@ static enum sdp_status add_object(struct state *s, const char *line, size_t leng
     if (status == SDP_OK)
         status = add_document(s, text, json_string_length(field.value));
     else
-        sdp_fail_at(s->err, status, r->input, own.pointer, (int)SDP_MIN(number, (size_t)1 << 30),
-                    own.line == 1 ? own.column : 0, "%s", own.text);
+        sdp_fail_at(s->err, status, r->input, own.pointer,
+                    (int)SDP_MIN(number, (size_t)1 << 30), own.line == 1 ? own.column : 0,
+                    "%s", own.text);
     json_decref(document);
     return status;
 }
@@ -116,7 +119,8 @@ static enum sdp_status decode_line(struct state *s, const char *line, size_t len
         for (; at < length && isdigit((unsigned char)line[at]) && id <= INT32_MAX; at++)
             id = id * 10 + (line[at] - '0');
         if (id > INT32_MAX || (at < length && line[at] != ' '))
-            return sdp_fail_at(s->err, SDP_INPUT, r->input, NULL, (int)number, (int)at + 1,
+            return sdp_fail_at(s->err, SDP_INPUT, r->input, NULL, (int)number,
+                               (int)at + 1,
                                "is no list of ids; must be numbers with single spaces "
                                "between them");
         at++;
@@ -130,7 +134,8 @@ static enum sdp_status decode_line(struct state *s, const char *line, size_t len
     value = json_stringn(text, size);
     quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     if (!quoted || fprintf(stdout, "%s\n", quoted) < 0)
-        status = sdp_fail(s->err, SDP_IO, "the text of line %zu cannot be printed", number);
+        status =
+            sdp_fail(s->err, SDP_IO, "the text of line %zu cannot be printed", number);
     free(quoted);
     json_decref(value);
     free(text);
@@ -145,7 +150,8 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-static enum sdp_status add_lines(struct state *s, const char *text, size_t size, int format)
+static enum sdp_status add_lines(struct state *s, const char *text, size_t size,
+                                 int format)
 {
     enum sdp_status status = SDP_OK;
     size_t number = 0;
@@ -187,7 +193,8 @@ static enum sdp_status add_file(struct state *s)
     return status;
 }
 
-/* -- the verb ------------------------------------------------------------------------------ */
+/* -- the verb
+ * ------------------------------------------------------------------------------ */
 
 static enum sdp_status load(struct state *s)
 {
@@ -203,8 +210,8 @@ static enum sdp_status load(struct state *s)
         return status;
     s->separator = sdp_tokenizer_id(s->tokenizer, r->separator, strlen(r->separator));
     if (s->separator < 0)
-        return sdp_fail(s->err, SDP_INPUT, "--separator: the tokenizer has no token \"%s\"",
-                        r->separator);
+        return sdp_fail(s->err, SDP_INPUT,
+                        "--separator: the tokenizer has no token \"%s\"", r->separator);
     return SDP_OK;
 }
 
@@ -216,12 +223,14 @@ static enum sdp_status check(const struct request *r, struct sdp_error *err)
     if (!r->tokenizer)
         return sdp_fail(err, SDP_INPUT, "tokenize: --tokenizer is missing; %s", usage);
     if (r->format == FORMAT_IDS && r->output)
-        return sdp_fail(err, SDP_INPUT, "tokenize: --format ids prints text; there is no "
-                                        "--output for it");
+        return sdp_fail(err, SDP_INPUT,
+                        "tokenize: --format ids prints text; there is no "
+                        "--output for it");
     if (!r->output == !r->print && r->format != FORMAT_IDS)
         return sdp_fail(err, SDP_INPUT, "tokenize: %s; %s",
                         r->output ? "--output and --print exclude each other"
-                                  : "--output or --print is missing", usage);
+                                  : "--output or --print is missing",
+                        usage);
     return SDP_OK;
 }
 
@@ -254,10 +263,12 @@ static int run(int argc, char **argv)
          "tokenizer.json, or the folder that holds it", NULL},
         {"output", SDP_OPTION_TEXT, &r.output, "FILE",
          "token file to write: .npy, or else raw little endian", NULL},
-        {"print", SDP_OPTION_FLAG, &r.print, NULL, "print the ids, a line a document", NULL},
+        {"print", SDP_OPTION_FLAG, &r.print, NULL, "print the ids, a line a document",
+         NULL},
         {"format", SDP_OPTION_CHOICE, &r.format, "FORMAT",
          "auto (by the name), text (one document), lines or jsonl (one a line), "
-         "ids (prints text)", formats},
+         "ids (prints text)",
+         formats},
         {"field", SDP_OPTION_TEXT, &r.field, "NAME",
          "jsonl: the key that holds the text (default text)", NULL},
         {"dtype", SDP_OPTION_CHOICE, &r.dtype, "TYPE",
@@ -273,7 +284,8 @@ static int run(int argc, char **argv)
     struct sdp_error err = SDP_ERROR_INIT;
     struct state s = {.request = &r, .err = &err};
     enum sdp_status status;
-    int code = sdp_options_parse(&sdp_verb_tokenize, options, argc, argv, 1, 1, &r.input, NULL);
+    int code =
+        sdp_options_parse(&sdp_verb_tokenize, options, argc, argv, 1, 1, &r.input, NULL);
 
     if (code >= 0)
         return code;

@@ -28,5 +28,4 @@ refused '480 micro-batches a step over all ranks; at most 220' plan "$job" --set
     --set runtime.ranks=1 --set runtime.micro_batch=1 --set train.tokens_per_step=122880
 refused '--trace 5:6: the run has 2 steps' run "$job" --quiet --set runtime.gpus=0 \
     --set train.steps=2 --trace 5:6
-refused 'evaluation is not available' check "$job" --set 'data.validation=["corpus.txt"]'
 exit $((failures > 0))

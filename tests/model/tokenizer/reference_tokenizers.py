@@ -174,16 +174,30 @@ def make_accents():
         {"type": "Digits", "individual_digits": False},
         {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext", "invert": False},
         {"type": "Split", "pattern": {"Regex": "e+"}, "behavior": "Removed", "invert": False},
-        {"type": "Split", "pattern": {"Regex": r"[\w&&\d]|o" if False else "o|[^\\W\\d]n"},
+        {"type": "Split", "pattern": {"Regex": "o|[b-d]n"},
          "behavior": "Contiguous", "invert": True},
         {"type": "CharDelimiterSplit", "delimiter": "x"}]}
     data["decoder"] = None
     return data
 
 
+def make_falcon():
+    """Parts behind ByteLevel see its characters."""
+    return finish_bytes(train(pre_tokenizers.Sequence([
+        pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(individual_digits=False), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")])))
+
+
+def make_whitespace():
+    data = sentencepiece_json(train(pre_tokenizers.Whitespace(), size=5000, alphabet=[], unk_token="<unk>"),
+                              fallback=False)
+    data["decoder"] = None
+    return data
+
+
 def make_nfkd():
     tokenizer = finish_bytes(train(byte_level(before=[
-        pre_tokenizers.Split(Regex(r"\d(?=(?:\d{3})+\b)" if False else r"\d(?=(\d{3})+(?!\d))"),
+        pre_tokenizers.Split(Regex(r"\d(?=(\d{3})+(?!\d))"),
                              "merged_with_previous"),
         pre_tokenizers.Split(Regex(r"^\s*#+|[\p{Han}\p{Hiragana}]+$"), "isolated", invert=True)]),
         normalizers.Sequence([normalizers.NFKD(), normalizers.Replace("''", '"')])))
@@ -215,6 +229,7 @@ def find_smollm2():
 MAKERS = {"gpt2": make_gpt2, "roberta": make_roberta, "llama3": make_llama3, "qwen2": make_qwen2,
           "gpt4o": make_gpt4o, "deepseek": make_deepseek, "smollm": make_smollm, "llama2": make_llama2,
           "mistral": make_mistral, "unknown": make_unknown, "accents": make_accents, "nfkd": make_nfkd,
+          "falcon": make_falcon, "whitespace": make_whitespace,
           "smollm2": lambda: make_smollm2(find_smollm2())}
 
 

@@ -13,8 +13,13 @@ import sys
 import tempfile
 import time
 
-import reference_tokenizers
-from tokenizers import Tokenizer
+try:
+    import gguf  # noqa: F401
+    import reference_tokenizers
+    from tokenizers import Tokenizer
+except ImportError as error:
+    print(f"skipped: {error}; cmake/setup.sh --tests installs what is missing", file=sys.stderr)
+    sys.exit(77)
 
 SCRIPTS = [(0x20, 0x7F), (0xA0, 0x250), (0x300, 0x370), (0x370, 0x400), (0x400, 0x530), (0x590, 0x600),
            (0x600, 0x700), (0x900, 0x980), (0xE00, 0xE80), (0x1100, 0x1200), (0x1E00, 0x2000),
