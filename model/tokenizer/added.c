@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* -- reading ---------------------------------------------------------------------------
- */
+/* -- reading -------------------------------------------------------------- */
 
 /* The id must be that of the vocabulary or the next free one behind it, which is what the
  * reference gives the token whatever the file says. */
@@ -78,8 +77,7 @@ static bool set_pattern(struct sdpi_added_token *token, const struct sdp_json *a
     return status == SDP_OK;
 }
 
-/* -- the trees
- * ----------------------------------------------------------------------------- */
+/* -- the trees ------------------------------------------------------------ */
 
 static uint32_t new_node(struct sdpi_added_tree *tree, uint8_t byte)
 {
@@ -188,8 +186,7 @@ void sdpi_added_free(struct sdpi_added *added)
     *added = (struct sdpi_added){.tokens = NULL};
 }
 
-/* -- finding
- * ------------------------------------------------------------------------------- */
+/* -- finding -------------------------------------------------------------- */
 
 /* The longest pattern at a position: its token and end; -1: none. */
 static int32_t longest_at(const struct sdpi_added_walk *walk, size_t at, size_t *end)

@@ -258,8 +258,7 @@ static void encode_piece(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
     sdp_ids_add(out, s->ids, count);
 }
 
-/* -- words that were seen before ------------------------------------------------------
- */
+/* -- words that were seen before ------------------------------------------ */
 
 /* The bytes of a word as three numbers, with zeros behind its end. */
 static inline void word_key(const char *text, size_t length, const char *end,
@@ -321,8 +320,7 @@ static void encode_word(const struct sdpi_bpe *bpe, struct sdpi_bpe_scratch *s,
     word->count = (uint8_t)(out->count - first);
 }
 
-/* -- pieces
- * ------------------------------------------------------------------------------ */
+/* -- pieces --------------------------------------------------------------- */
 
 static bool joins(const struct sdpi_bpe *bpe, uint32_t point)
 {
@@ -386,8 +384,7 @@ void sdpi_bpe_scratch_free(struct sdpi_bpe_scratch *s)
     *s = (struct sdpi_bpe_scratch){.words = NULL};
 }
 
-/* -- what follows from the vocabulary
- * ------------------------------------------------------ */
+/* -- what follows from the vocabulary ------------------------------------- */
 
 static void add_character(struct sdpi_bpe *bpe, uint32_t point, int32_t id)
 {

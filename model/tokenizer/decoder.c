@@ -130,8 +130,7 @@ void sdpi_decoder_free(struct sdpi_decoder *decoder)
     *decoder = (struct sdpi_decoder){.steps = NULL};
 }
 
-/* -- parts ----------------------------------------------------------------------------
- */
+/* -- parts ---------------------------------------------------------------- */
 
 void sdpi_parts_end(struct sdpi_parts *parts)
 {
@@ -149,8 +148,7 @@ void sdpi_parts_free(struct sdpi_parts *parts)
     *parts = (struct sdpi_parts){.ends = NULL};
 }
 
-/* -- steps -----------------------------------------------------------------------------
- */
+/* -- steps ---------------------------------------------------------------- */
 
 static void add_bytes(struct sdpi_text *out, const char *token, size_t length)
 {

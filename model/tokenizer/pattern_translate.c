@@ -11,7 +11,9 @@
 #include <strings.h>
 
 #define SPACES "\\t-\\r\\x{85}\\p{Z}" /* PCRE2's own \s has U+180E too */
-#define WORDS  "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#define WORDS  "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define DIGITS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* of \w, but not within brackets  \
+                                                       */
 #define NEWEST "\xf0\x90\x97\x80" /* U+105C0, a letter since Unicode 16 */
 #define HEX    "0-9a-fA-F"
 
@@ -22,8 +24,10 @@ struct reader {
     char *wrong;
     size_t wrong_size;
     bool in_class;
-    bool old;     /* PCRE2's Unicode is older than the reference's, which is 16 */
-    bool differs; /* and there is something that this matters for */
+    bool old;          /* PCRE2's Unicode is older than the reference's, which is 16 */
+    bool differs;      /* and there is something that this matters for */
+    uint64_t any_case; /* of each group that is open, the innermost one lowest */
+    unsigned depth;
 };
 
 static const struct {
@@ -60,8 +64,7 @@ static void copy(struct reader *r, size_t length)
     r->at += length;
 }
 
-/* -- what PCRE2 is too old for ---------------------------------------------------------
- */
+/* -- what PCRE2 is too old for -------------------------------------------- */
 
 static bool is_old(void)
 {
@@ -122,8 +125,7 @@ static void put_set(struct reader *r, bool negative, const char *set,
         put(r, "]");
 }
 
-/* -- properties -----------------------------------------------------------------------
- */
+/* -- properties ----------------------------------------------------------- */
 
 /* Whether PCRE2 knows a property, such as "sc:Han". */
 static bool is_known(const char *property)
@@ -194,8 +196,7 @@ static bool read_property(struct reader *r)
     return true;
 }
 
-/* -- escapes ----------------------------------------------------------------------------
- */
+/* -- escapes -------------------------------------------------------------- */
 
 /* \xHH, \x{H...}, \uHHHH; `at` stands on the letter. */
 static bool read_code(struct reader *r)
@@ -266,8 +267,9 @@ static bool read_escape(struct reader *r)
         const char *digits = letter == 'D' && r->in_class ? "\\P{Nd}" : "\\p{Nd}";
         bool words = letter == 'w' || letter == 'W';
 
-        put_set(r, letter == 'D' || letter == 'W', words ? WORDS : digits,
-                words ? "L M N Pc" : "Nd");
+        put_set(r, letter == 'D' || letter == 'W',
+                words ? (r->in_class ? WORDS : WORDS DIGITS) : digits,
+                words ? "L M Nd Nl Pc" : "Nd");
         r->at += 2;
         return true;
     }
@@ -283,8 +285,25 @@ static bool read_escape(struct reader *r)
     return true;
 }
 
-/* -- brackets ---------------------------------------------------------------------------
- */
+/* -- brackets ------------------------------------------------------------- */
+
+/* Where case does not matter, Oniguruma has some characters equal two others, which PCRE2
+ * has not: refuses them. */
+static bool check_case(struct reader *r)
+{
+    static const char *const pairs[] = {"ss", "ff", "fi", "fl", "st", "\xc3\x9f"};
+    size_t left = r->length - r->at;
+
+    if (!(r->any_case & 1))
+        return true;
+    for (size_t i = 0; i < SDP_COUNT_OF(pairs); i++)
+        if (left >= 2 && strncasecmp(r->text + r->at, pairs[i], 2) == 0)
+            return fail(r, "\"%s\" in any case", pairs[i]);
+    if (left >= 3 && (memcmp(r->text + r->at, "\xef\xac", 2) == 0 ||
+                      memcmp(r->text + r->at, "\xe1\xba\x9e", 3) == 0))
+        return fail(r, "\"%.3s\" in any case", r->text + r->at);
+    return true;
+}
 
 static bool read_class(struct reader *r)
 {
@@ -312,13 +331,22 @@ static bool read_class(struct reader *r)
                 return false;
             continue;
         }
+        if ((c & 0x80) && !check_case(r))
+            return false;
         copy(r, 1);
     }
     return fail(r, "a bracket that is not closed");
 }
 
-/* -- the rest
- * ----------------------------------------------------------------------------- */
+/* -- the rest ------------------------------------------------------------- */
+
+static bool open_group(struct reader *r, bool any_case)
+{
+    if (++r->depth > 60)
+        return fail(r, "more than 60 groups within each other");
+    r->any_case = r->any_case << 1 | any_case;
+    return true;
+}
 
 static bool read_group(struct reader *r)
 {
@@ -328,7 +356,7 @@ static bool read_group(struct reader *r)
     if (peek(r, 1) != '?') { /* a group of which nobody asks what it matched */
         put(r, "(?:");
         r->at++;
-        return true;
+        return open_group(r, r->any_case & 1);
     }
     for (size_t i = 0; i < SDP_COUNT_OF(known); i++) {
         size_t length = strlen(known[i]);
@@ -336,10 +364,12 @@ static bool read_group(struct reader *r)
         if (r->length - r->at >= length &&
             memcmp(r->text + r->at, known[i], length) == 0) {
             copy(r, length);
-            return true;
+            return open_group(r, known[i][2] == 'i' ||
+                                     (known[i][2] != '-' && r->any_case & 1));
         }
     }
     if (r->at == 0 && r->length >= 4 && memcmp(r->text, "(?i)", 4) == 0) {
+        r->any_case = 1;
         copy(r, 4); /* for all of the expression; elsewhere the two languages differ */
         return true;
     }
@@ -404,7 +434,14 @@ static bool read_one(struct reader *r)
     case '}':
         put(r, "\\}");
         break;
+    case ')':
+        r->depth -= r->depth > 0;
+        r->any_case >>= 1;
+        copy(r, 1);
+        return true;
     default:
+        if (!check_case(r))
+            return false;
         copy(r, 1);
         return true;
     }
@@ -416,7 +453,8 @@ bool sdpi_pattern_translate(const char *regex, size_t length, bool news, bool *d
                             struct sdpi_text *out, char *wrong, size_t size)
 {
     const bool old = is_old();
-    struct reader r = {regex, length, 0, out, wrong, size, false, news && old, false};
+    struct reader r = {regex, length,      0,     out, wrong, size,
+                       false, news && old, false, 0,   0};
 
     sdpi_text_reserve(out, 1);
     while (r.at < r.length)

@@ -162,8 +162,7 @@ static enum sdp_status split_by_characters(struct work *w, size_t length)
     return status;
 }
 
-/* -- stages that change the text -------------------------------------------------------
- */
+/* -- stages that change the text ------------------------------------------ */
 
 static bool begins_with(const char *text, size_t length, const char *with, size_t size)
 {
@@ -222,8 +221,7 @@ static enum sdp_status put_alphabet(struct work *w, size_t length)
     return hand_on(w, 0, out->length);
 }
 
-/* -- running ---------------------------------------------------------------------------
- */
+/* -- running -------------------------------------------------------------- */
 
 static enum sdp_status run_stage(const struct work *above, size_t stage, const char *text,
                                  size_t length, const char *end, bool first)

@@ -8,8 +8,7 @@
 
 #include <stdlib.h>
 
-/* -- lists of ids
- * ------------------------------------------------------------------------ */
+/* -- lists of ids --------------------------------------------------------- */
 
 void sdp_ids_free(struct sdp_ids *ids)
 {
@@ -38,8 +37,7 @@ void sdp_ids_add(struct sdp_ids *ids, const int32_t *from, size_t count)
     ids->count += count;
 }
 
-/* -- what one call works with
- * --------------------------------------------------------------- */
+/* -- what one call works with --------------------------------------------- */
 
 static void free_scratch(struct sdpi_scratch *s)
 {
@@ -92,8 +90,7 @@ void sdp_tokenizer_destroy(struct sdp_tokenizer *t)
     free(t);
 }
 
-/* -- the vocabulary
- * --------------------------------------------------------------------------- */
+/* -- the vocabulary ------------------------------------------------------- */
 
 size_t sdp_tokenizer_vocabulary(const struct sdp_tokenizer *t)
 {
@@ -131,8 +128,7 @@ const char *sdp_tokenizer_token(const struct sdp_tokenizer *t, int32_t id, size_
     return t->bpe.names.text.data + name->offset;
 }
 
-/* -- encoding
- * ------------------------------------------------------------------------------------ */
+/* -- encoding ------------------------------------------------------------- */
 
 struct encoding {
     const struct sdp_tokenizer *t;
@@ -226,9 +222,7 @@ enum sdp_status sdp_tokenizer_encode(const struct sdp_tokenizer *t, const char *
     return status;
 }
 
-/* -- decoding
- * -------------------------------------------------------------------------------------
- */
+/* -- decoding ------------------------------------------------------------- */
 
 /* Tokens that were looked for in normalized text are written as they stand there. */
 static void add_token(const struct sdp_tokenizer *t, int32_t id, bool skip_special,

@@ -4,6 +4,12 @@
  * Metaspace and byte fallback (Llama 2, older Mistral). Text gets the ids that the
  * reference implementation (the Python package `tokenizers`) gives it.
  *
+ * Read are: the model BPE; the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Strip,
+ * StripAccents, Prepend, Replace; the pre-tokenizers ByteLevel, Split, Digits, Metaspace,
+ * Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit; the post-processors
+ * TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing; the decoders ByteLevel,
+ * ByteFallback, Replace, Strip, Fuse, Metaspace; and a Sequence of each of these four kinds.
+ *
  * A tokenizer does not change once it is loaded, and all calls but sdp_tokenizer_destroy
  * may be made from several threads at once. */
 #ifndef SDP_MODEL_TOKENIZER_TOKENIZER_H

@@ -40,8 +40,7 @@ const struct sdp_verb sdp_verb_tokenize = {
     .run = run,
 };
 
-/* -- documents --------------------------------------------------------------------------
- */
+/* -- documents ------------------------------------------------------------ */
 
 static enum sdp_status print_ids(const struct sdp_ids *ids, struct sdp_error *err)
 {
@@ -193,8 +192,7 @@ static enum sdp_status add_file(struct state *s)
     return status;
 }
 
-/* -- the verb
- * ------------------------------------------------------------------------------ */
+/* -- the verb ------------------------------------------------------------- */
 
 static enum sdp_status load(struct state *s)
 {

@@ -90,6 +90,7 @@ static const struct {
     {REGEX("[a"), PATTERN, "a bracket that is not closed"},
     {REGEX("(?m:a)"), PATTERN, "the group (?m:"},
     {REGEX("a(?i)b"), PATTERN, "the group (?i)"},
+    {REGEX("(?i:asse)"), PATTERN, "\"ss\" in any case"},
     {REGEX("a{2}+"), PATTERN, "the interval {2}+"},
     {REGEX("\\\\p{Klingon}"), PATTERN, "the property \"Klingon\""},
     {REGEX("(a"), PATTERN, "missing closing parenthesis"},

@@ -36,6 +36,14 @@ PIECES = ["'s", "'S", "'\u017f", "'re", "'Ll", "'VE", "''d", "<|begin|>", "<|im_
           "<|endoftext|>", "def f(x):", "return", "http://a.b/c?d=e&f", "1,234.56", "1234567890123"]
 
 
+# What the translation of expressions must get right, each as the pattern of a Split.
+PATTERNS = [r"\w+", r"\W+", r"\d{2}", r"\D+", r"[^\S\n]+", r"\h+", r"\H", r"\p{^L}+", r"\P{N}+", r"(?i:trabe|k|ω)",
+            r"(?i)word|é", r"[\p{Han}\p{Hiragana}]+", r"\p{Cyrillic}+", r"^.", r".$", r"(?<=a)b|(?<!\d)\d+", r"a{,2}b",
+            r"a{2}b?", r"[\]\-a\[]+", r"\u3042|\x{e9}|\x41", r"(?>a+)b?", r"\s*\z", r"(o|ou)n*?", r"\p{Lu}\p{Ll}*|[\p{Lt}\p{Lm}]",
+            r"[\w\s]+", r"[\d.,]+", r"[^\w\s]+", r"\p{M}+", r"[\P{L}]", r"[\D]", r"\p{Alphabetic}+", r"\p{Emoji}", r"a*",
+            r"\p{Letter}+|\p{Punctuation}", r"\\|\/|\'|\{|}|]", r"x++|y?+|z*+", r"\t|\v|\f|\e|\a"]
+
+
 def word(rng):
     low, high = rng.choice(SCRIPTS)
     return "".join(chr(rng.randrange(low, high)) for _ in range(rng.randint(1, 9)))
@@ -122,6 +130,26 @@ def check(name, path, texts, raw, folder):
     return bad + bad_text
 
 
+def check_patterns(path, texts, folder):
+    """The pieces of a text show in its ids, which depend on what can be merged."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    texts = texts[-3000:]
+    bad = 0
+    (folder / "some.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    for pattern in PATTERNS:
+        data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+             "use_regex": False}]}
+        (folder / "pattern.json").write_text(json.dumps(data), encoding="utf-8")
+        tokenizer = Tokenizer.from_file(str(folder / "pattern.json"))
+        wanted = [e.ids for e in tokenizer.encode_batch(texts)]
+        bad += count_differing(pattern, wanted, ids_of(folder / "some.jsonl", folder / "pattern.json"),
+                               lambda i: texts[i])
+    print(f"{len(PATTERNS)} expressions, {len(texts)} lines each, {bad} differing")
+    return bad
+
+
 def speed(path, tokenizer, folder):
     message = run(folder / "speed.txt", "--tokenizer", path, "--output", folder / "speed.bin").stderr.decode()
     rate = re.search(r"([0-9.]+) MB/s", message).group(1)
@@ -141,6 +169,8 @@ def main():
         (folder / "speed.txt").write_text("".join(reference_tokenizers.corpus(12_000_000)), encoding="utf-8")
         for kind, path in reference_tokenizers.build(folder, sys.argv[1:] or None).items():
             bad += check(kind, path, texts, raw, folder)
+            if kind == "gpt2":
+                bad += check_patterns(path, texts, folder)
     print(f"{bad} differing in all")
     return 1 if bad else 0
 
