@@ -71,6 +71,8 @@ static enum sdp_status build_from_config(const struct sdp_job *job,
     status = sdp_family_build(*config, job->path, job->model.graph, out, err);
     if (status != SDP_OK)
         point_into_job(err, job);
+    else if (!json_object_get(*config, "model_type")) /* transformers wants it in what is exported; families are named so */
+        json_object_set_new(*config, "model_type", json_string(job->model.graph));
     return status;
 }
 
