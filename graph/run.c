@@ -156,6 +156,8 @@ static void describe(const struct run *r)
              p->micro_batches == 1 ? "" : "es", p->micro_batch, p->sequence_length);
     sdp_format_bytes(p->host_bytes, host);
     sdp_format_bytes(p->device_bytes, device);
+    if (p->cuda && r->job->data.packing == SDP_PACKING_PACK)
+        sdp_info("packed sequences: attention runs in this program's own kernels, slower than cuDNN's");
     sdp_info("planned memory: host %s%s%s", host, p->cuda ? ", each GPU " : "", p->cuda ? device : "");
 }
 

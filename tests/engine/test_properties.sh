@@ -262,7 +262,31 @@ check_refusals() {
     metrics warned warned 0 loss
 }
 
-for topic in ranks bits resume signals clipping refusals; do
+# The weights are those of a run without; one loss whatever the ranks, micro-batches and activations.
+check_evaluation() {
+    head -c 3000 corpus.txt >held-out.txt
+    local held=(--set 'data.validation=["held-out.txt"]' --set train.evaluate_every=2)
+    run 0 evaluated "${held[@]}" && same_weights ranks2 evaluated
+    run 0 evaluated1 "${held[@]}" --set runtime.ranks=1 --set runtime.micro_batch=1 --set runtime.window=1 \
+        --set runtime.activations=recompute
+    "$program" eval job.json "${held[@]}" --weights evaluated/model --logits logits.npy >eval.out 2>eval.log ||
+        { fail "eval failed"; cat eval.log >&2; }
+    python3 - evaluated evaluated1 <<'PYTHON' || failures=$((failures + 1))
+import json, sys
+rows = [[r for r in map(json.loads, open(d + "/metrics.jsonl")) if "validation_loss" in r] for d in sys.argv[1:]]
+if [[r["step"] for r in x] for x in rows] != [[0, 2, 4, 6]] * 2:
+    sys.exit(f"evaluations at other steps: {rows}")
+for x, y in zip(*rows):
+    if abs(x["validation_loss"] - y["validation_loss"]) > 1e-5 or x["validation_tokens"] != 46 * 64:
+        sys.exit(f"{x} and {y}")
+words = open("eval.out").read().split()
+if abs(float(words[words.index("loss") + 1]) - rows[0][-1]["validation_loss"]) > 1e-5:
+    sys.exit(f"slidedp eval says {words}, the run {rows[0][-1]}")
+PYTHON
+    [ "$(stat -c %s logits.npy)" -eq $((128 + 46 * 64 * 1024 * 4)) ] || fail "logits.npy: $(stat -c %s logits.npy) bytes"
+}
+
+for topic in ranks bits resume signals clipping evaluation refusals; do
     [ $# -gt 0 ] && [[ " $* " != *" $topic "* && $topic != ranks ]] && continue
     started=$SECONDS
     "check_$topic"
