@@ -430,17 +430,17 @@ enum sdp_status sdp_template_parse(const char *text, size_t length, const char *
     struct sdp_template *t;
     enum sdp_status status;
     size_t where = 0;
+    const char *nul;
 
     if (length > SDPI_MAX_TEMPLATE)
         return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
                            "has %zu bytes; a template of at most %zu is read", length,
                            SDPI_MAX_TEMPLATE);
-    if (!sdpi_characters_valid(text, length, &where) || memchr(text, '\0', length))
+    nul = length > 0 ? memchr(text, '\0', length) : NULL;
+    if (!sdpi_characters_valid(text, length, &where) || nul)
         return sdp_fail_at(err, SDP_INPUT, name, NULL, 0, 0,
                            "is not valid UTF-8 text at byte %zu",
-                           memchr(text, '\0', length)
-                               ? (size_t)((const char *)memchr(text, '\0', length) - text)
-                               : where);
+                           nul ? (size_t)(nul - text) : where);
     t = sdp_xcalloc(1, sizeof *t);
     t->name = sdp_xstrdup(name);
     t->arena.limit = 512 * SDPI_MAX_TEMPLATE;
