@@ -137,7 +137,12 @@ check_bits() {
     for x in 64KiB 256KiB 32MiB; do
         same "chunk$x" --set "runtime.chunk=$x"
     done
-    for x in slide eager lws dmda prio; do
+    # every policy of ours, at both ends of the window, and some of StarPU's
+    for x in $("$program" policies | sed -n '/^slidedp/,/^StarPU/s/^  \([a-z-]*\) .*/\1/p'); do
+        same "policy-$x" --policy "$x"
+        same "policy-$x-1" --policy "$x" --set runtime.window=1 --set runtime.group=1 --set runtime.chunk=256KiB
+    done
+    for x in eager lws dmda prio; do
         same "policy-$x" --policy "$x"
     done
     same policy-key --set runtime.policy=eager --set runtime.chunk=64KiB --set runtime.window=1
