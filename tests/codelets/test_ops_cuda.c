@@ -194,6 +194,15 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* ids, targets, positions, order and segments lie one after the other. */
+static struct sdp_op_batch batch_at(const struct config *c, const int32_t *at, size_t segments)
+{
+    size_t t = c->sequences * c->length;
+    return (struct sdp_op_batch){.tokens = t, .sequences = c->sequences, .sequence_length = c->length, .ids = at,
+                                 .targets = at + t, .positions = at + 2 * t, .order = at + 3 * t, .segments = at + 4 * t,
+                                 .segment_count = segments};
+}
+
 static void make_batch(struct fixture *f)
 {
     size_t t = f->c->sequences * f->c->length, vocabulary = f->c->weight_count ? f->c->weights[0][0] : 100, runs = 0;
@@ -216,9 +225,8 @@ static void make_batch(struct fixture *f)
     f->ids = ids;
     must(cudaMalloc((void **)&f->device_ids, (5 * t + 1) * sizeof *ids));
     must(cudaMemcpy(f->device_ids, ids, (5 * t + 1) * sizeof *ids, cudaMemcpyHostToDevice));
-    f->host = (struct sdp_op_batch){t, f->c->sequences, f->c->length, ids, ids + t, ids + 2 * t, order, segments, runs};
-    int32_t *d = f->device_ids;
-    f->device = (struct sdp_op_batch){t, f->c->sequences, f->c->length, d, d + t, d + 2 * t, d + 3 * t, d + 4 * t, runs};
+    f->host = batch_at(f->c, ids, runs);
+    f->device = batch_at(f->c, f->device_ids, runs);
 }
 
 /* Weights of one op lie one after the other, as in a storage: fused products are possible. */
